@@ -1,0 +1,1 @@
+"""Jacobians for JAX that keep their structure."""
