@@ -1,0 +1,48 @@
+# Everything here needs only python3 (3.11 or newer) and make: each target makes its own environment.
+#   make demo ARGS="--n 5000"     make test PYTEST="-k mlp -x"
+
+PYTHON ?= python3
+WORKERS ?= 2
+BIN := .venv/bin
+
+.PHONY: help demo test lint test-all test-newest test-floor clean
+
+help:
+	@echo "make demo         time symjac against JAX on five small programs"
+	@echo "make test         run the tests on the JAX that $(PYTHON) installs"
+	@echo "make lint         ruff and pyright"
+	@echo "make test-all     run the tests on the oldest supported and on the newest JAX"
+	@echo "make clean        remove the environments and the caches"
+
+demo: .venv/.package
+	@$(BIN)/python -m symjac $(ARGS)
+
+test: .venv/.test
+	$(BIN)/python -m pytest -n $(WORKERS) $(PYTEST)
+
+lint: .venv/.test .venv/.lint
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+
+test-all: 
+	$(PYTHON) tools/test_all.py --workers $(WORKERS) floor newest -- $(PYTEST)
+
+test-floor test-newest: test-%:
+	$(PYTHON) tools/test_all.py --workers $(WORKERS) $* -- $(PYTEST)
+
+clean:
+	rm -rf .venv .venvs .pytest_cache .ruff_cache .hypothesis build dist
+	find symjac tests tools -name __pycache__ -type d -exec rm -rf {} +
+
+# The stamps: an environment is installed again when pyproject.toml changes.
+.venv/.package: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit("symjac needs Python 3.11 or newer: make PYTHON=..." if sys.version_info < (3, 11) else 0)'
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
+	$(BIN)/python -m pip install --quiet --editable .
+	@touch $@
+
+.venv/.test .venv/.lint: .venv/.%: .venv/.package
+	$(BIN)/python -m pip install --quiet --group $*
+	@touch $@
