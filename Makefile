@@ -25,11 +25,11 @@ lint: .venv/.test .venv/.lint
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
 
-test-all: 
-	$(PYTHON) tools/test_all.py --workers $(WORKERS) floor newest -- $(PYTEST)
+test-all:
+	$(PYTHON) tools/test_all.py --workers $(WORKERS) --pytest "$(PYTEST)" floor newest
 
 test-floor test-newest: test-%:
-	$(PYTHON) tools/test_all.py --workers $(WORKERS) $* -- $(PYTEST)
+	$(PYTHON) tools/test_all.py --workers $(WORKERS) --pytest "$(PYTEST)" $*
 
 clean:
 	rm -rf .venv .venvs .pytest_cache .ruff_cache .hypothesis build dist

@@ -90,9 +90,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("targets", nargs="+", choices=("floor", "newest"))
     parser.add_argument("--workers", default="2", help="processes of pytest-xdist")
-    parser.add_argument("--beyond", type=Path, help="skip a target whose JAX the environment of this Python already has")
-    before, _, pytest_options = split_at_dashes(sys.argv[1:])
-    options = parser.parse_args(before)
+    parser.add_argument("--pytest", default="", help="options for pytest, in one string")
+    parser.add_argument("--beyond", type=Path, help="a Python: skip a target whose JAX this one already has")
+    options = parser.parse_args()
     pythons = [python for python in map(find_python, VERSIONS) if python]
     if not pythons:
         sys.exit("no Python 3.11 to 3.13 found on this machine")
@@ -106,15 +106,7 @@ def main() -> None:
             print(f"{target}: no Python here installs another JAX than {version}, which {options.beyond} has: skipped")
             continue
         print(f"{target}: JAX {version}, Python {output(python, REPORT_PYTHON)}", flush=True)
-        run(python, "-m", "pytest", "-n", options.workers, *pytest_options)
-
-
-def split_at_dashes(words: Sequence[str]) -> tuple[Sequence[str], str, Sequence[str]]:
-    """Splits a command line at its first `--`: what precedes it, the dashes, and what follows."""
-    if "--" not in words:
-        return words, "", ()
-    at = words.index("--")
-    return words[:at], "--", words[at + 1 :]
+        run(python, "-m", "pytest", "-n", options.workers, *shlex.split(options.pytest))
 
 
 if __name__ == "__main__":
