@@ -1,0 +1,24 @@
+"""Every test runs under strict promotion, and under symjac's strict mode unless it is marked `fallback`."""
+
+import os
+
+# Four devices on a CPU, for the tests of shardings. It must be set before JAX starts its backend.
+os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=4")
+
+import jax
+import pytest
+
+import symjac
+
+jax.config.update("jax_numpy_dtype_promotion", "strict")
+jax.config.update("jax_numpy_rank_promotion", "raise")
+
+
+@pytest.fixture(autouse=True)
+def strict_mode(request):
+    """A dense fallback is an error."""
+    if request.node.get_closest_marker("fallback") or not hasattr(symjac, "strict"):
+        yield
+    else:
+        with symjac.strict():
+            yield
