@@ -23,7 +23,12 @@ def test_the_demo_reports_that_the_jacobian_is_the_matrix_itself():
     assert table["symjac.jacfwd(f)"][-2:] == ["yes", "yes"]
     assert table["jax.jit(jax.jacfwd(f))"][-1] == "no"
     assert "a copy of A" in table
-    for name in ("two-layer MLP", "elementwise, x * sin(x)", "stencil, heat and reaction", "batched layer, tanh(X @ W)"):
+    for name in (
+        "two-layer MLP",
+        "elementwise, x * sin(x)",
+        "stencil, heat and reaction",
+        "batched layer, tanh(X @ W)",
+    ):
         assert float(table[name][-1]) < 1e-5
         assert table[name][-2].endswith("x")
     assert "..." in done.stderr and "..." not in done.stdout  # progress stays off standard output
