@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
+import numpy as np
+from jax._src import ad_checkpoint, ad_util, custom_derivatives, dispatch, pjit
+from jax._src.lax import lax as lax_internal
+from jax import lax
+from jax._src import config, core, source_info_util, util
 from jax._src.array import ArrayImpl as ArrayImpl
+from jax._src.core import AbstractValue as AbstractValue
+from jax._src.core import trace_state_clean as trace_state_clean
 from jax._src.interpreters import partial_eval
 from jax._src.lax.lax import _convert_element_type
-from jax.extend.core import ClosedJaxpr, Jaxpr
+from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn
+from jax.extend.core import array_types as core_array_types
 
 
 def with_element_type(x: jax.Array, dtype: Any, weak_type: bool) -> jax.Array:
@@ -43,3 +52,101 @@ def closed(jaxpr: Jaxpr, consts: Sequence[Any]) -> ClosedJaxpr:
     if hasattr(Jaxpr, "consts"):  # JAX 0.12 has one class for both.
         return ClosedJaxpr(jaxpr, list(consts))
     return ClosedJaxpr(partial_eval.convert_invars_to_constvars(jaxpr, len(consts)), list(consts))
+
+
+def bind_equation(eqn: Any, operands: Sequence[Any]) -> list[Any]:
+    """Evaluates one equation of a jaxpr in its own context and returns the list of its results."""
+    bound = eqn.primitive.get_bind_params(eqn.params)
+    functions, params = bound if isinstance(bound, tuple) else ((), bound)
+    with eqn.ctx.manager:
+        result = eqn.primitive.bind(*functions, *operands, **params)
+    return list(result) if eqn.primitive.multiple_results else [result]
+
+
+def user_line(eqn: Any) -> str:
+    """Returns the line of the user's code that an equation comes from, as ``file:line (function)``."""
+    return source_info_util.summarize(eqn.source_info)
+
+
+def has_custom_rules(jaxpr: Jaxpr) -> bool:
+    """Whether a jaxpr, or one inside it, holds derivative rules of the user's, which are Python functions."""
+    return any(
+        eqn.primitive.name in _CUSTOM_RULES or any(map(has_custom_rules, core.jaxprs_in_params(eqn.params)))
+        for eqn in jaxpr.eqns
+    )
+
+
+_CUSTOM_RULES = ("custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr", "custom_lin", "custom_vmap_call")
+
+
+PjitFunction = type(jax.jit(lambda: None))
+"""The type of what `jax.jit` returns."""
+
+jaxpr_types = (ClosedJaxpr, Jaxpr)
+array_types = tuple({np.ndarray, np.generic, ArrayImpl, *core_array_types})
+"""The types of arrays that may stand as constants in a jaxpr."""
+
+
+@util.cache(max_size=1, trace_context_in_key=False)
+def epoch() -> object:
+    """Returns an object that is a new one after each `jax.clear_caches()`."""
+    return object()
+
+
+def context() -> Hashable:
+    """Returns all settings that a trace depends on: precision, x64, the default device, meshes ..."""
+    return config.trace_context()
+
+
+def is_jit_disabled() -> bool:
+    """Whether `jax_disable_jit` is set."""
+    return bool(config.disable_jit.value)
+
+
+def context_of(eqn: JaxprEqn) -> tuple[Any, ...]:
+    """Returns the settings that an equation was traced under."""
+    return tuple(getattr(eqn.ctx, name, None) for name in _CONTEXT_NAMES)
+
+
+_CONTEXT_NAMES = tuple(name for name in core.JaxprEqnContext.__slots__ if not name.startswith("_"))
+
+
+def plain_aux(aux: Any) -> Any:
+    """Returns the auxiliary data of a pytree node, with Equinox's own containers replaced by tuples."""
+    if type(aux).__module__.startswith("equinox."):
+        return (type(aux), *(plain_aux(getattr(aux, name)) for name in getattr(type(aux), "__slots__", ())))
+    if isinstance(aux, tuple):
+        return tuple(plain_aux(each) for each in aux)
+    return aux
+
+
+# Primitives without a public name, and those that only some versions have (None elsewhere).
+add_any_p = ad_util.add_any_p
+device_put_p = dispatch.device_put_p
+sharding_constraint_p = pjit.sharding_constraint_p
+name_p = ad_checkpoint.name_p
+stack_p = getattr(lax, "stack_p", None)
+unstack_p = getattr(lax, "unstack_p", None)
+tile_p = getattr(lax, "tile_p", None)
+reshard_p = getattr(pjit, "reshard_p", None)
+pvary_p = getattr(core, "pvary_p", None)
+call_primitives = tuple(
+    primitive
+    for module, name in (
+        (pjit, "jit_p"),
+        (core, "closed_call_p"),
+        (core, "call_p"),
+        (core, "eval_jaxpr_p"),
+        (ad_checkpoint, "remat_p"),
+        (custom_derivatives, "custom_jvp_call_p"),
+        (lax_internal, "composite_p"),
+    )
+    if (primitive := getattr(module, name, None)) is not None
+)
+"""Primitives that only call a jaxpr."""
+
+
+def called_jaxpr(params: Any) -> tuple[Jaxpr, list[Any]]:
+    """Returns the opened jaxpr that an equation of a call primitive calls, and its constants."""
+    inner = params["jaxpr"] if "jaxpr" in params else params["call_jaxpr"]
+    return opened(inner) if isinstance(inner, ClosedJaxpr) and hasattr(inner, "consts") else (inner, [])

@@ -1,0 +1,107 @@
+"""The dense way through one equation: materialise its tangents and map the primitive over the basis."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from symjac import _compat
+from symjac._dependence import dependent_outputs
+from symjac._factor import Factor
+from symjac._index_map import Label, plain
+from symjac._materialise import materialise
+from symjac._merge import densify
+from symjac._tangent import StructuredTangent, Term, replace, zero
+
+
+def map_over_basis(eqn: Any, operands: Sequence[Any], in_shapes: Sequence[tuple[int, ...]]) -> list[Any]:
+    """The results of an equation: one `vmap` over the basis of all input leaves that its tangents depend on."""
+    places = [i for i, x in enumerate(operands) if isinstance(x, StructuredTangent)]
+    tangents = [operands[i] for i in places]
+    leaves = [j for j in range(len(in_shapes)) if any(t.blocks[j] for t in tangents)]
+    flags = dependent_outputs(eqn, [isinstance(x, StructuredTangent) for x in operands])
+    basis = [_rows(tangent, leaves) for tangent in tangents]
+
+    def bind(*rows: Any) -> list[Any]:
+        filled = list(operands)
+        for i, row in zip(places, rows, strict=True):
+            filled[i] = row
+        return _compat.bind_equation(eqn, filled)
+
+    if not leaves:
+        outs = bind(*(jnp.zeros(t.shape, t.dtype) for t in tangents))
+        return [_zero(out, in_shapes) if flag else out for out, flag in zip(outs, flags, strict=True)]
+    outs = jax.vmap(bind, out_axes=[0 if flag else None for flag in flags])(*basis)
+    return [_tangent(out, leaves, in_shapes) if flag else out for out, flag in zip(outs, flags, strict=True)]
+
+
+def _zero(out: Any, in_shapes: Sequence[tuple[int, ...]]) -> StructuredTangent:
+    return zero(jnp.shape(out), out.dtype, in_shapes)
+
+
+def _rows(tangent: StructuredTangent, leaves: Sequence[int]) -> Any:
+    """The dense Jacobians of all leaves, one row for each basis vector: shape ``(rows, *tangent.shape)``."""
+    rows = [
+        jnp.reshape(materialise(tangent, j, transposed=True), (math.prod(tangent.in_shapes[j]), *tangent.shape))
+        for j in leaves
+    ]
+    return rows[0] if len(rows) == 1 else lax.concatenate(rows, 0)
+
+
+def _tangent(rows: Any, leaves: Sequence[int], in_shapes: Sequence[tuple[int, ...]]) -> StructuredTangent:
+    """The structured tangent of dense rows."""
+    shape = rows.shape[1:]
+    blocks: list[tuple[Term, ...]] = [() for _ in in_shapes]
+    start = 0
+    for j in leaves:
+        size = math.prod(in_shapes[j])
+        part = lax.slice_in_dim(rows, start, start + size) if len(leaves) > 1 else rows
+        start += size
+        in_labels = tuple(Label(n) for n in in_shapes[j])
+        out_labels = tuple(Label(n) for n in shape)
+        factor = Factor(jnp.reshape(part, (*in_shapes[j], *shape)), (*in_labels, *out_labels))
+        blocks[j] = (Term((factor,), tuple(map(plain, out_labels)), tuple(map(plain, in_labels))),)
+    return StructuredTangent(tuple(shape), rows.dtype, tuple(in_shapes), tuple(blocks))
+
+
+def along_axes(
+    tangent: StructuredTangent, axes: Sequence[int], function: Callable[[Any], Any], dtype: Any = None
+) -> StructuredTangent:
+    """Applies a linear function that acts on some out axes only, and keeps the deltas of the others.
+
+    Args:
+        tangent: The tangent.
+        axes: The out axes that the function acts on.
+        function: From an array with just those axes (in ascending order) to one with as many axes.
+        dtype: The new dtype, where it changes.
+    """
+    axes = sorted(axes)
+    blocks = []
+    shape = list(tangent.shape)
+    for block in densify(tangent, axes).blocks:
+        if not block:
+            blocks.append(())
+            continue
+        (term,) = block
+        (factor,) = term.factors
+        acted = tuple(term.out_axes[i].labels[0] for i in axes)
+        rest = tuple(label for label in factor.labels if label not in acted)
+        mapped = function
+        for _ in rest:
+            mapped = jax.vmap(mapped)
+        array = mapped(factor.over((*rest, *acted)))
+        fresh = tuple(Label(n) for n in array.shape[len(rest) :])
+        out_axes = list(term.out_axes)
+        for i, label in zip(axes, fresh, strict=True):
+            out_axes[i], shape[i] = plain(label), label.size
+        blocks.append((replace(term, factors=(Factor(array, (*rest, *fresh)),), out_axes=tuple(out_axes)),))
+    if tangent.is_zero:
+        sample = jax.eval_shape(function, jax.ShapeDtypeStruct([tangent.shape[i] for i in axes], tangent.dtype))
+        for i, n in zip(axes, sample.shape, strict=True):
+            shape[i] = n
+    return StructuredTangent(tuple(shape), jnp.dtype(dtype or tangent.dtype), tangent.in_shapes, tuple(blocks))

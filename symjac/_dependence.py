@@ -1,0 +1,66 @@
+"""Which results of an equation depend on which operands, through loops and branches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
+
+from symjac import _compat
+
+
+def dependent_outputs(eqn: Any, flags: Sequence[bool]) -> list[bool]:
+    """Returns for each result of an equation whether it depends on a flagged operand."""
+    name, params = eqn.primitive.name, eqn.params
+    if name == "scan":
+        return _scan(params, flags)
+    if name == "while":
+        return _while(params, flags)
+    if name == "cond":
+        found = [through(branch, flags[1:]) for branch in params["branches"]]
+        return [flags[0] or any(column) for column in zip(*found, strict=True)]
+    inner = params.get("jaxpr", params.get("call_jaxpr", params.get("call")))
+    if isinstance(inner, ClosedJaxpr | Jaxpr) and len(_opened(inner).outvars) == len(eqn.outvars):
+        if len(_opened(inner).invars) == len(flags):
+            return through(inner, flags)
+    return [any(flags)] * len(eqn.outvars)
+
+
+def through(jaxpr: Any, flags: Sequence[bool]) -> list[bool]:
+    """Returns for each output of a jaxpr whether it depends on a flagged input."""
+    opened = _opened(jaxpr)
+    padded = [False] * (len(opened.invars) - len(flags)) + list(flags)
+    tainted = {var for var, flag in zip(opened.invars, padded, strict=True) if flag}
+    for eqn in opened.eqns:
+        own = [not isinstance(atom, Literal) and atom in tainted for atom in eqn.invars]
+        if any(own):
+            tainted |= {var for var, flag in zip(eqn.outvars, dependent_outputs(eqn, own), strict=True) if flag}
+    return [not isinstance(atom, Literal) and atom in tainted for atom in opened.outvars]
+
+
+def _opened(jaxpr: Any) -> Jaxpr:
+    return _compat.opened(jaxpr)[0] if isinstance(jaxpr, ClosedJaxpr) else jaxpr
+
+
+def _scan(params: Any, flags: Sequence[bool]) -> list[bool]:
+    n_consts, n_carry = _compat.scan_sizes(params)
+    consts, xs = list(flags[:n_consts]), list(flags[n_consts + n_carry :])
+    carry = list(flags[n_consts : n_consts + n_carry])
+    while True:
+        found = through(params["jaxpr"], [*consts, *carry, *xs])
+        grown = [a or b for a, b in zip(carry, found[:n_carry], strict=True)]
+        if grown == carry:
+            return [*carry, *found[n_carry:]]
+        carry = grown
+
+
+def _while(params: Any, flags: Sequence[bool]) -> list[bool]:
+    skip = params["cond_nconsts"]
+    consts = list(flags[skip : skip + params["body_nconsts"]])
+    carry = list(flags[skip + params["body_nconsts"] :])
+    while True:
+        grown = [a or b for a, b in zip(carry, through(params["body_jaxpr"], [*consts, *carry]), strict=True)]
+        if grown == carry:
+            return carry
+        carry = grown

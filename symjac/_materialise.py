@@ -1,0 +1,228 @@
+"""From terms to arrays: one contraction a term, and one pass over the final buffer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from symjac._factor import Factor, cast, contract
+from symjac._index_map import Affine, IndexMap, Label, spread, union
+from symjac._tangent import StructuredTangent, Term
+
+# Up to this many elements a result with several pieces is read from a list of its values by one gather.
+_SMALL = 512
+# Index arrays up to this many elements are constants of the program; longer ones are computed from an iota.
+_MOST_CONSTANT_INDICES = 4096
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """A contracted term: values over `complex_labels` and windows, and where they go.
+
+    Attributes:
+        values: Array over the complex labels, then one axis for each window axis.
+        axes: The index maps of all axes of the result.
+        complex_labels: The labels whose positions need index arrays.
+        windows: The numbers of the axes along which the values are one contiguous window.
+    """
+
+    values: Any
+    axes: tuple[IndexMap, ...]
+    complex_labels: tuple[Label, ...]
+    windows: tuple[int, ...]
+
+    @property
+    def is_block(self) -> bool:
+        return not self.complex_labels and len(self.windows) == len(self.axes)
+
+    @property
+    def rectangle(self) -> list[tuple[int, int]]:
+        return [(axis.offset, axis.offset + n) for axis, n in zip(self.axes, np.shape(self.values), strict=True)]  # type: ignore[union-attr]
+
+
+def materialise(tangent: StructuredTangent, leaf: int, *, transposed: bool = False) -> Any:
+    """The dense Jacobian of a tangent with respect to one input leaf.
+
+    Args:
+        tangent: The structured tangent.
+        leaf: The number of the input leaf.
+        transposed: Whether the in axes come first.
+
+    Returns:
+        An array of shape ``tangent.shape + in_shape``; a factor itself where the Jacobian is exactly that array.
+    """
+    in_shape = tangent.in_shapes[leaf]
+    shape = (*in_shape, *tangent.shape) if transposed else (*tangent.shape, *in_shape)
+    terms = tangent.blocks[leaf]
+    axes = [term.in_axes + term.out_axes if transposed else term.axes for term in terms]
+    return assemble([term.factors for term in terms], axes, shape, tangent.dtype)
+
+
+def assemble(factors: Sequence[Sequence[Factor]], axes: Sequence[Sequence[IndexMap]], shape: Sequence[int], dtype: Any) -> Any:
+    """The sum of terms as a dense array of the given shape."""
+    shape, dtype = tuple(shape), np.dtype(dtype)
+    if not factors or 0 in shape:
+        return jnp.zeros(shape, dtype)
+    pieces = [_piece(f, tuple(a), dtype) for f, a in zip(factors, axes, strict=True)]
+    whole = [piece.values for piece in pieces if piece.is_block and np.shape(piece.values) == shape]
+    rest = [piece for piece in pieces if not (piece.is_block and np.shape(piece.values) == shape)]
+    base = whole[0] if whole else None
+    for values in whole[1:]:
+        base = lax.add(jnp.asarray(base), jnp.asarray(values))
+    if not rest:
+        return base if not isinstance(base, np.ndarray | np.generic) else jnp.asarray(base)
+    if base is None and math.prod(shape) <= _SMALL and len(rest) > 1:
+        small = _gather_small(rest, shape, dtype)
+        if small is not None:
+            return small
+    filled: list[list[tuple[int, int]]] | None = [] if base is None else None
+    base = jnp.zeros(shape, dtype) if base is None else jnp.asarray(base)
+    for piece in sorted(rest, key=lambda piece: not piece.is_block):
+        base = _add_block(base, piece, filled) if piece.is_block else _scatter(base, piece)
+    return base
+
+
+def _piece(factors: Sequence[Factor], axes: tuple[IndexMap, ...], dtype: Any) -> _Piece:
+    labels = union(axis.labels for axis in axes)
+    factor = contract(factors, labels, dtype)
+    uses: dict[Label, int] = {}
+    for axis in axes:
+        for label in axis.labels:
+            uses[label] = uses.get(label, 0) + 1
+    windows = tuple(i for i, axis in enumerate(axes) if _is_window(axis, uses))
+    window_labels = [label for i in windows for label in _row_major(axes[i])]
+    complex_labels = tuple(label for label in labels if label not in window_labels)
+    target = (*complex_labels, *window_labels)
+    values = factor.over(target)
+    full = tuple(label.size for label in target)
+    final = (*(l.size for l in complex_labels), *(math.prod(l.size for l in axes[i].labels) for i in windows))
+    if np.shape(values) != full:
+        values = jnp.broadcast_to(values, full)
+    if full != final:
+        values = jnp.reshape(values, final)
+    return _Piece(values, axes, complex_labels, windows)
+
+
+def _row_major(axis: IndexMap) -> tuple[Label, ...]:
+    assert isinstance(axis, Affine)
+    return tuple(label for label, _ in sorted(axis.strides, key=lambda pair: -pair[1]))
+
+
+def _is_window(axis: IndexMap, uses: dict[Label, int]) -> bool:
+    """Whether an axis takes one contiguous run of positions, by labels of its own."""
+    if not isinstance(axis, Affine) or not axis.stays_inside or any(uses[label] > 1 for label in axis.labels):
+        return False
+    radix = 1
+    for label, stride in sorted(axis.strides, key=lambda pair: pair[1]):
+        if stride != radix:
+            return False
+        radix *= label.size
+    return True
+
+
+def _add_block(base: Any, piece: _Piece, filled: list[list[tuple[int, int]]] | None) -> Any:
+    """Adds a contiguous block; without reading what was there where no earlier block overlaps."""
+    rectangle = piece.rectangle
+    starts = [low for low, _ in rectangle]
+    values = jnp.asarray(piece.values)
+    disjoint = filled is not None and not any(
+        all(a < d and c < b for (a, b), (c, d) in zip(rectangle, other, strict=True)) for other in filled
+    )
+    if filled is not None:
+        filled.append(rectangle)
+    if not disjoint:
+        values = lax.add(lax.slice(base, starts, [high for _, high in rectangle]), values)
+    return lax.dynamic_update_slice(base, values, [np.int32(start) for start in starts])
+
+
+def _scatter(base: Any, piece: _Piece) -> Any:
+    labels = piece.complex_labels
+    sizes = tuple(label.size for label in labels)
+    columns, operand_axes = [], []
+    for i, axis in enumerate(piece.axes):
+        if i in piece.windows and axis.offset == 0:  # type: ignore[union-attr]
+            continue
+        operand_axes.append(i)
+        columns.append(jnp.full(sizes, axis.offset, jnp.int32) if i in piece.windows else _index(axis, labels))  # type: ignore[union-attr]
+    safe = all(axis.stays_inside for axis in piece.axes)
+    return lax.scatter_add(
+        base,
+        jnp.stack(columns, axis=-1),
+        cast(jnp.asarray(piece.values), base.dtype),
+        lax.ScatterDimensionNumbers(
+            update_window_dims=tuple(range(len(labels), len(labels) + len(piece.windows))),
+            inserted_window_dims=tuple(i for i in range(len(piece.axes)) if i not in piece.windows),
+            scatter_dims_to_operand_dims=tuple(operand_axes),
+        ),
+        unique_indices=_is_injective(piece),
+        mode=lax.GatherScatterMode.PROMISE_IN_BOUNDS if safe else lax.GatherScatterMode.FILL_OR_DROP,
+    )
+
+
+def _is_injective(piece: _Piece) -> bool:
+    """Whether each complex label can be read off some axis, so that no two updates meet."""
+    single = {axis.labels[0] for axis in piece.axes if isinstance(axis, Affine) and len(axis.strides) == 1}
+    return all(label in single for label in piece.complex_labels)
+
+
+def _index(axis: IndexMap, labels: tuple[Label, ...]) -> Any:
+    shape = tuple(label.size for label in labels)
+    if isinstance(axis, Affine) and math.prod(shape) > _MOST_CONSTANT_INDICES:
+        total = jnp.full(shape, axis.offset, jnp.int32)
+        for label, stride in axis.strides:
+            total = total + np.int32(stride) * lax.broadcasted_iota(np.int32, shape, labels.index(label))
+        return total
+    return jnp.broadcast_to(jnp.asarray(spread(axis.index(), axis.labels, labels), jnp.int32), shape)
+
+
+def _gather_small(pieces: Sequence[_Piece], shape: tuple[int, ...], dtype: Any) -> Any | None:
+    """A small result as one gather from the list of its values; None where positions are traced or meet."""
+    if not all(isinstance(axis, Affine) or isinstance(axis.index(), np.ndarray) for p in pieces for axis in p.axes):
+        return None
+    size = math.prod(shape)
+    where = np.full(size, -1, np.int64)
+    values, count = [], 0
+    for piece in pieces:
+        target = _flat_positions(piece, shape)
+        hit = target[target >= 0]
+        if (where[hit] >= 0).any() or len(np.unique(hit)) < len(hit):
+            return None
+        where[hit] = count + np.flatnonzero(target >= 0)
+        count += target.size
+        values.append(cast(jnp.reshape(jnp.asarray(piece.values), -1), dtype))
+    if count > 4 * size:
+        return None
+    values.append(jnp.zeros(1, dtype))
+    where[where < 0] = count
+    index = where.astype(np.int32).reshape(*shape, 1)
+    return lax.gather(
+        lax.concatenate(values, 0),
+        jnp.asarray(index),
+        lax.GatherDimensionNumbers(offset_dims=(), collapsed_slice_dims=(0,), start_index_map=(0,)),
+        slice_sizes=(1,),
+        mode=lax.GatherScatterMode.PROMISE_IN_BOUNDS,
+    )
+
+
+def _flat_positions(piece: _Piece, shape: tuple[int, ...]) -> np.ndarray:
+    """For each value of a piece its position in the ravelled result, or -1 where it is dropped."""
+    rank = len(piece.complex_labels) + len(piece.windows)
+    flat, valid = np.zeros((1,) * rank, np.int64), np.ones((1,) * rank, bool)
+    for i, axis in enumerate(piece.axes):
+        if i in piece.windows:
+            place = len(piece.complex_labels) + piece.windows.index(i)
+            count = math.prod(label.size for label in axis.labels)
+            index = (axis.offset + np.arange(count)).reshape([-1 if k == place else 1 for k in range(rank)])  # type: ignore[union-attr]
+        else:
+            index = spread(axis.index(), axis.labels, piece.complex_labels)
+            index = np.asarray(index).reshape(*np.shape(index), *(1,) * len(piece.windows))
+        valid = valid & (index >= 0) & (index < axis.size)
+        flat = flat * shape[i] + index
+    shape_of_values = np.shape(piece.values)
+    return np.where(np.broadcast_to(valid, shape_of_values), np.broadcast_to(flat, shape_of_values), -1).ravel()

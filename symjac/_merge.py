@@ -1,0 +1,280 @@
+"""Sums of terms: the three merges that keep them short, and the join.
+
+* *common prefix*: terms whose factors begin with the same arrays and differ only in factors over out labels add those;
+* *same pattern*: two terms whose join holds no more than the two apart are joined;
+* *join*: where all terms together hold as much as their join, or are too many, each delta that they share is kept and
+  the other axes become dense.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from typing import Any
+
+import numpy as np
+
+from symjac._factor import Factor, add, contract, multiply, scalar
+from symjac._index_map import Affine, IndexMap, Indexed, Label, is_static, plain, union
+from symjac._materialise import assemble
+from symjac._tangent import StructuredTangent, Term
+
+# More terms than this are joined, unless the join would hold this many times more than the terms.
+_MOST_TERMS = 12
+_DEAREST_JOIN = 64
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """What several terms have in common.
+
+    Attributes:
+        axes: The joined axes; one whose map differs between the terms is dense.
+        kept: The labels of the matched axes.
+        views: For each term the maps from the joined labels and dense axes, in the order of `labels`.
+        labels: All labels of the joined factor.
+    """
+
+    axes: tuple[IndexMap, ...]
+    labels: tuple[Label, ...]
+    views: tuple[tuple[IndexMap, ...], ...]
+
+    @property
+    def size(self) -> int:
+        """The number of elements of the join."""
+        return math.prod(label.size for label in self.labels)
+
+
+class _Matcher:
+    """Finds for each axis whether all terms have the same map there, up to a renaming and a shift of labels."""
+
+    def __init__(self, terms: Sequence[Term]) -> None:
+        self.terms = terms
+        # for each term: own label -> (number of the joined label, shift): joined = own + shift
+        self.names: list[dict[Label, tuple[int, int]]] = [{} for _ in terms]
+        self.count = 0
+
+    def match(self, maps: Sequence[IndexMap]) -> tuple[int, tuple[tuple[int, int], ...]] | Any | None:
+        """The joined map as (offset, ((name, stride), ...)) or the shared index array; None where they differ."""
+        first = maps[0]
+        if any(type(m) is not type(first) or len(m.labels) != len(first.labels) for m in maps):
+            return None
+        trial = [dict(names) for names in self.names]
+        count = self.count
+        for labels in zip(*(m.labels for m in maps), strict=True):
+            known = {names[label][0] if label in names else None for names, label in zip(trial, labels, strict=True)}
+            if len(known) != 1:
+                return None
+            if known == {None}:
+                shifts = self._free_shifts(maps, labels)
+                for names, label, shift in zip(trial, labels, shifts, strict=True):
+                    names[label] = (count, shift)
+                count += 1
+        joined = _joined_maps(maps, trial)
+        if joined is None:
+            return None
+        self.names, self.count = trial, count
+        return joined
+
+    def _free_shifts(self, maps: Sequence[IndexMap], labels: Sequence[Label]) -> list[int]:
+        """Shifts that make the offsets of single-label affine maps agree."""
+        if not all(isinstance(m, Affine) and len(m.strides) == 1 for m in maps):
+            return [0] * len(maps)
+        stride = maps[0].strides[0][1]  # type: ignore[union-attr]
+        differences = [m.offset - maps[0].offset for m in maps]  # type: ignore[union-attr]
+        if any(m.strides[0][1] != stride or d % stride for m, d in zip(maps, differences, strict=True)):  # type: ignore[union-attr]
+            return [0] * len(maps)
+        return [d // stride for d in differences]
+
+
+def _joined_maps(maps: Sequence[IndexMap], names: Sequence[dict[Label, tuple[int, int]]]) -> Any | None:
+    first = maps[0]
+    if isinstance(first, Indexed):
+        if any(shift for m, own in zip(maps, names, strict=True) for shift in [own[l][1] for l in m.labels]):
+            return None
+        order = [names[0][label][0] for label in first.labels]
+        for m, own in zip(maps[1:], names[1:], strict=True):
+            if [own[label][0] for label in m.labels] != order or not _same_array(first.array, m.array):  # type: ignore[union-attr]
+                return None
+        return first, tuple(order)
+    found = set()
+    for m, own in zip(maps, names, strict=True):
+        assert isinstance(m, Affine)
+        offset = m.offset - sum(stride * own[label][1] for label, stride in m.strides)
+        found.add((offset, tuple((own[label][0], stride) for label, stride in m.strides)))
+    return found.pop() if len(found) == 1 else None
+
+
+def _same_array(a: Any, b: Any) -> bool:
+    return a is b or (is_static(a) and is_static(b) and np.array_equal(a, b))
+
+
+def align(terms: Sequence[Term], dense: Sequence[int] = ()) -> Alignment:
+    """What the terms share: matched axes keep their maps, all others (and those in `dense`) become dense."""
+    matcher = _Matcher(terms)
+    rank = len(terms[0].axes)
+    joined = [None if i in dense else matcher.match([term.axes[i] for term in terms]) for i in range(rank)]
+    lows = [min(own[l][1] for own in matcher.names for l in own if own[l][0] == n) for n in range(matcher.count)]
+    highs = [
+        max(own[l][1] + l.size for own in matcher.names for l in own if own[l][0] == n) for n in range(matcher.count)
+    ]
+    labels = [Label(high - low) for low, high in zip(lows, highs, strict=True)]
+    views: list[list[IndexMap]] = [[] for _ in terms]
+    for n, label in enumerate(labels):
+        for own, view in zip(matcher.names, views, strict=True):
+            old, shift = next((l, s) for l, (m, s) in own.items() if m == n)
+            view.append(Affine(label.size, shift - lows[n], ((old, 1),)))
+    axes: list[IndexMap] = []
+    for i, found in enumerate(joined):
+        maps = [term.axes[i] for term in terms]
+        if found is None:
+            low, high = _reach(maps)
+            label = Label(high - low)
+            labels.append(label)
+            axes.append(Affine(maps[0].size, low, ((label, 1),)))
+            for view, index_map in zip(views, maps, strict=True):
+                view.append(index_map if label.size == index_map.size else index_map.shifted(offset=-low, size=label.size))
+        elif isinstance(found[0], Indexed):
+            shared, order = found
+            axes.append(replace(shared, labels=tuple(labels[n] for n in order)))
+        else:
+            offset, strides = found
+            offset += sum(stride * lows[n] for n, stride in strides)
+            axes.append(Affine(maps[0].size, offset, tuple((labels[n], stride) for n, stride in strides)))
+    return Alignment(tuple(axes), tuple(labels), tuple(map(tuple, views)))
+
+
+def _reach(maps: Sequence[IndexMap]) -> tuple[int, int]:
+    """The range of positions that affine maps can reach; the whole axis for others."""
+    size = maps[0].size
+    if not all(isinstance(m, Affine) for m in maps):
+        return 0, size
+    bounds = [m.bounds() for m in maps]  # type: ignore[union-attr]
+    low, high = max(0, min(b[0] for b in bounds)), min(size, max(b[1] for b in bounds) + 1)
+    return (low, high) if low < high else (0, size)
+
+
+def join(terms: Sequence[Term], dtype: Any, found: Alignment) -> Term:
+    """One term with one factor that equals the sum of the terms, given what `align` found about them."""
+    shape = tuple(label.size for label in found.labels)
+    array = assemble([term.factors for term in terms], found.views, shape, dtype)
+    rank = len(terms[0].out_axes)
+    return Term((Factor(array, found.labels),), found.axes[:rank], found.axes[rank:])
+
+
+def _merge_prefix(a: Term, b: Term) -> Term | None:
+    """Adds the trailing factors of two terms that agree in everything before them."""
+    if a.out_axes != b.out_axes or a.in_axes != b.in_axes:
+        return None
+    common = [f for f in a.factors if any(f is g for g in b.factors)]
+    rest_a = [f for f in a.factors if not any(f is g for g in common)]
+    rest_b = [f for f in b.factors if not any(f is g for g in common)]
+    extra = union(f.labels for f in (*rest_a, *rest_b))
+    largest = max((f.size for f in (*rest_a, *rest_b)), default=1)
+    if math.prod(label.size for label in extra) > largest:
+        return None
+    everywhere = {*a.axis_labels, *(label for f in common for label in f.labels)}
+    both = {l for f in rest_a for l in f.labels} & {l for f in rest_b for l in f.labels}
+    if not set(extra) <= everywhere | both:
+        return None
+    return replace(a, factors=(*common, add(_product(rest_a), _product(rest_b))))
+
+
+def _product(factors: Sequence[Factor]) -> Factor:
+    return reduce(multiply, factors) if factors else scalar(1, np.int32)
+
+
+def _merge_pair(a: Term, b: Term, dtype: Any) -> Term | None:
+    merged = _merge_prefix(a, b)
+    if merged is not None:
+        return merged
+    if a.is_pending or b.is_pending:
+        return None
+    found = align([a, b])
+    if found.size > a.stored + b.stored:
+        return None
+    return join([a, b], dtype, found)
+
+
+def add_terms(blocks: Sequence[Sequence[Term]], dtype: Any) -> tuple[Term, ...]:
+    """The sum of several sums of terms, merged."""
+    total: list[Term] = []
+    for term in (term for block in blocks for term in block):
+        for i in range(len(total) - 1, -1, -1):
+            merged = _merge_pair(total[i], term, dtype)
+            if merged is not None:
+                total[i] = merged
+                break
+        else:
+            total.append(term)
+    return _join_if_full(total, dtype)
+
+
+def _join_if_full(terms: Sequence[Term], dtype: Any) -> tuple[Term, ...]:
+    if len(terms) < 2:
+        return tuple(terms)
+    found = align(terms)
+    held = sum(term.stored for term in terms)
+    if held >= found.size or (len(terms) > _MOST_TERMS and found.size <= _DEAREST_JOIN * held):
+        return (join(terms, dtype, found),)
+    return tuple(terms)
+
+
+def add_tangents(tangents: Sequence[StructuredTangent], dtype: Any = None) -> StructuredTangent:
+    """The sum of tangents of the same shape."""
+    first = tangents[0]
+    dtype = first.dtype if dtype is None else np.dtype(dtype)
+    blocks = tuple(add_terms(blocks, dtype) for blocks in zip(*(t.blocks for t in tangents), strict=True))
+    return StructuredTangent(first.shape, dtype, first.in_shapes, blocks)
+
+
+def densify(tangent: StructuredTangent, out_axes: Sequence[int]) -> StructuredTangent:
+    """The tangent with one term a block, in which the given out axes are plain, dense and carried by its one factor.
+
+    The deltas of the other axes stay where all terms share them.
+    """
+    blocks = []
+    for block in tangent.blocks:
+        if not block:
+            blocks.append(())
+            continue
+        found = align(block, dense=out_axes)
+        term = join(block, tangent.dtype, _whole_axes(found, out_axes, block))
+        blocks.append((term,))
+    return replace(tangent, blocks=tuple(blocks))
+
+
+def _whole_axes(found: Alignment, out_axes: Sequence[int], terms: Sequence[Term]) -> Alignment:
+    """Dense axes over their whole range."""
+    labels, axes = list(found.labels), list(found.axes)
+    views = [list(view) for view in found.views]
+    for i in out_axes:
+        axis = axes[i]
+        if axis.is_plain:
+            continue
+        place = labels.index(axis.labels[0])
+        labels[place] = Label(axis.size)
+        axes[i] = plain(labels[place])
+        for view, term in zip(views, terms, strict=True):
+            view[place] = term.axes[i]
+    return Alignment(tuple(axes), tuple(labels), tuple(map(tuple, views)))
+
+
+def settle(term: Term, dtype: Any) -> Term:
+    """Contracts what is pending as far as that does not take more room: for a tangent with several uses."""
+    if not term.is_pending:
+        return term
+    on_axes = set(term.axis_labels)
+    whole = contract(term.factors, term.axis_labels, dtype) if _shrinks(term, on_axes) else None
+    if whole is not None:
+        return replace(term, factors=(whole,))
+    return term
+
+
+def _shrinks(term: Term, on_axes: set[Label]) -> bool:
+    """Whether the contracted factor is no larger than the factors are."""
+    carried = union(factor.labels for factor in term.factors)
+    result = math.prod(label.size for label in carried if label in on_axes)
+    return result <= 2 * sum(factor.size for factor in term.factors)

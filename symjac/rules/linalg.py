@@ -1,0 +1,1 @@
+"""Solves, factorisations and transforms: primitives that act on a few axes."""
