@@ -130,7 +130,7 @@ unstack_p = getattr(lax, "unstack_p", None)
 tile_p = getattr(lax, "tile_p", None)
 reshard_p = getattr(pjit, "reshard_p", None)
 pvary_p = getattr(core, "pvary_p", None)
-call_primitives = tuple(
+call_primitives = {
     primitive
     for module, name in (
         (pjit, "jit_p"),
@@ -142,7 +142,7 @@ call_primitives = tuple(
         (lax_internal, "composite_p"),
     )
     if (primitive := getattr(module, name, None)) is not None
-)
+}
 """Primitives that only call a jaxpr."""
 
 
@@ -150,3 +150,11 @@ def called_jaxpr(params: Any) -> tuple[Jaxpr, list[Any]]:
     """Returns the opened jaxpr that an equation of a call primitive calls, and its constants."""
     inner = params["jaxpr"] if "jaxpr" in params else params["call_jaxpr"]
     return opened(inner) if isinstance(inner, ClosedJaxpr) and hasattr(inner, "consts") else (inner, [])
+
+
+def scan_sizes(params: Any) -> tuple[int, int]:
+    """Returns the numbers of constants and of carried values of a scan equation."""
+    if "ft_in" in params:  # JAX 0.12 describes the operands by trees.
+        consts, carry, _ = params["ft_in"]
+        return len(consts), len(carry)
+    return params["num_consts"], params["num_carry"]
