@@ -34,17 +34,21 @@ def opened(closed: ClosedJaxpr) -> tuple[Jaxpr, list[Any]]:
     return partial_eval.convert_constvars_jaxpr(closed.jaxpr), list(closed.consts)
 
 
-def without_dead_code(jaxpr: Jaxpr, keep: Sequence[bool]) -> tuple[Jaxpr, list[bool]]:
+def without_dead_code(
+    jaxpr: Jaxpr, keep: Sequence[bool], outputs: Sequence[bool] | None = None
+) -> tuple[Jaxpr, list[bool]]:
     """Removes what no output and no effect of an opened jaxpr needs.
 
     Args:
         jaxpr: The jaxpr, without constants.
         keep: For each input, whether it stays where it is not used.
+        outputs: For each output, whether it stays. The default is that all do.
 
     Returns:
         The jaxpr, and for each input of the old one whether it is an input of the new one.
     """
-    return partial_eval.dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars), instantiate=list(keep))
+    wanted = [True] * len(jaxpr.outvars) if outputs is None else list(outputs)
+    return partial_eval.dce_jaxpr(jaxpr, wanted, instantiate=list(keep))
 
 
 def closed(jaxpr: Jaxpr, consts: Sequence[Any]) -> ClosedJaxpr:
