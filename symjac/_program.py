@@ -90,9 +90,7 @@ def is_inexact(aval: Any) -> bool:
     return jnp.issubdtype(aval.dtype, jnp.inexact)
 
 
-def trace(
-    function: FlatFunction, leaves: Sequence[Array], active: Sequence[int]
-) -> tuple[TracedFunction, ClosedJaxpr]:
+def trace(function: FlatFunction, leaves: Sequence[Array], active: Sequence[int]) -> tuple[TracedFunction, ClosedJaxpr]:
     """Traces a function of array leaves, once.
 
     Args:

@@ -1,0 +1,214 @@
+"""What a transform computes from the arrays of a traced function: forward, reverse, or forward over reverse."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jax.extend.core import ClosedJaxpr
+
+from symjac import _compat, rules
+from symjac._interpreter import materialise, push_basis
+from symjac._program import (
+    FlatFunction,
+    TracedFunction,
+    eager_forward_program,
+    eager_reverse_program,
+    forward_program,
+    is_inexact,
+    replaced,
+    reverse_program,
+    trace,
+)
+from symjac._tangent import StructuredTangent
+
+Kind = Literal["jacfwd", "jacrev", "jacobian", "hessian"]
+
+assert rules, "the rules register themselves when they are imported"
+
+
+@dataclass(frozen=True, eq=False)
+class Transform:
+    """What is asked for. Equal requests are one object, so that they hash fast.
+
+    Attributes:
+        kind: The name of the transform.
+        argnums: The positions of the arguments to differentiate with respect to.
+        is_tuple: Whether the result holds a tuple for the arguments, even where there is one.
+        is_inner_tuple: The same, for the inner derivative of a Hessian.
+        has_aux: Whether the function gives auxiliary data too.
+        holomorphic: Whether the function is promised to be holomorphic.
+        allow_int: Whether integer inputs have a (zero) derivative.
+        with_value: Whether the outputs are asked for too.
+        chunk_size: How many rows or columns are computed at once.
+    """
+
+    kind: Kind
+    argnums: tuple[int, ...]
+    is_tuple: bool
+    is_inner_tuple: bool
+    has_aux: bool
+    holomorphic: bool
+    allow_int: bool
+    with_value: bool
+    chunk_size: int | Literal["auto"] | None
+
+
+def evaluate(
+    transform: Transform, function: TracedFunction, consts: Sequence[Array], leaves: Sequence[Array]
+) -> list[Array]:
+    """Returns the outputs, where asked for, then the auxiliary arrays, then the blocks of the Jacobian by rows."""
+    if transform.kind == "hessian":
+        gradient, closed = trace(_gradient(transform, function, consts), leaves, function.active)
+        return _forward(gradient, closed.consts, leaves, with_value=False)
+    if transform.kind == "jacfwd":
+        return _forward(function, consts, leaves, transform.with_value)
+    return _reverse(function, consts, leaves, transform.with_value)
+
+
+def structural_jaxpr(
+    transform: Transform, function: TracedFunction, closed: ClosedJaxpr, leaves: Sequence[Array]
+) -> tuple[ClosedJaxpr, int]:
+    """Returns a jaxpr that determines what `evaluate` computes, and the number of constants it has ahead of others.
+
+    It is the function's own, unless that holds rules of the user's: these are Python functions, made anew in each
+    trace, and cannot be compared. A linear program holds what they gave instead.
+    """
+    if not _compat.has_custom_rules(closed.jaxpr):
+        return closed, 0
+    if transform.kind in ("jacrev", "jacobian"):
+        directions = function.output_avals
+    else:
+        directions = [leaves[i] for i in function.active]
+
+    def derivative(consts: Sequence[Array], leaves: Sequence[Array], directions: Sequence[Array]) -> Any:
+        active = [leaves[i] for i in function.active]
+        flat = function.of_active(consts, leaves)
+        if transform.kind in ("jacrev", "jacobian"):
+            outputs, pullback, aux = jax.vjp(flat, *active, has_aux=True)
+            return outputs, aux, pullback(list(directions))
+        if transform.kind == "hessian":
+            gradient = _gradient(transform, function, consts)
+            return jax.jvp(lambda *active: gradient(*replaced(leaves, function.active, active)), active, directions)
+        return jax.jvp(flat, active, directions, has_aux=True)
+
+    consts = list(closed.consts)
+    jaxpr, extra = _compat.opened(jax.make_jaxpr(derivative)(consts, list(leaves), directions))
+    return _compat.closed(jaxpr, [*extra, *consts]), len(extra)
+
+
+def _forward(
+    function: TracedFunction, consts: Sequence[Array], leaves: Sequence[Array], with_value: bool
+) -> list[Array]:
+    program = forward_program(function, consts, leaves, with_value)
+    values, tangents = push_basis(program, program.closed.consts, leaves)
+    return [*values, *_forward_blocks(function.output_avals, function.active_avals, tangents)]
+
+
+def _reverse(
+    function: TracedFunction, consts: Sequence[Array], leaves: Sequence[Array], with_value: bool
+) -> list[Array]:
+    program = reverse_program(function, consts, leaves, with_value)
+    values, tangents = push_basis(program, program.closed.consts, leaves)
+    return [*values, *_reverse_blocks(function.output_avals, function.active_avals, tangents)]
+
+
+def _gradient(transform: Transform, function: TracedFunction, consts: Sequence[Array]) -> FlatFunction:
+    """Returns the function whose forward Jacobian is the Hessian; its auxiliary arrays include the outputs if asked."""
+
+    def flat(*leaves: Array) -> tuple[list[Array], list[Array]]:
+        if [aval.shape for aval in function.output_avals] == [()]:
+            active = [leaves[i] for i in function.active]
+            outputs, pullback, aux = jax.vjp(function.of_active(consts, leaves), *active, has_aux=True)
+            return _typed_gradient(outputs, pullback, active), [*outputs, *aux] if transform.with_value else aux
+        arrays = _reverse(function, consts, leaves, transform.with_value)
+        first = len(arrays) - len(function.output_avals) * len(function.active)
+        return arrays[first:], arrays[:first]
+
+    return flat
+
+
+def _typed_gradient(outputs: Sequence[Array], pullback: Any, active: Sequence[Array]) -> list[Array]:
+    """Returns the gradient of one scalar, with the dtypes and weak types of the inputs."""
+    cotangents = pullback([jnp.ones((), outputs[0].dtype)])
+    return [_typed(c, jax.typeof(leaf)) for c, leaf in zip(cotangents, active, strict=True)]
+
+
+def evaluate_eagerly(
+    transform: Transform, function: FlatFunction, leaves: Sequence[Array], active: Sequence[int]
+) -> list[Array]:
+    """Does what `evaluate` does for a function that looks at the values of its arguments."""
+
+    def of_active(*active_leaves: Array) -> tuple[list[Array], list[Array]]:
+        return function(*replaced(leaves, active, active_leaves))
+
+    def gradient(*active_leaves: Array) -> tuple[list[Array], list[Array]]:
+        outputs, aux, blocks = _eager_reverse(of_active, active_leaves)
+        return blocks, [*outputs, *aux] if transform.with_value else aux
+
+    inputs = [leaves[i] for i in active]
+    if transform.kind == "hessian":
+        _, aux, blocks = _eager_forward(gradient, inputs)
+        return [*aux, *blocks]
+    run = _eager_forward if transform.kind == "jacfwd" else _eager_reverse
+    outputs, aux, blocks = run(of_active, inputs)
+    return [*(outputs if transform.with_value else []), *aux, *blocks]
+
+
+def _eager_forward(function: FlatFunction, inputs: Sequence[Array]) -> tuple[list[Array], list[Array], list[Array]]:
+    program, outputs, aux = eager_forward_program(function, inputs)
+    _, tangents = push_basis(program, program.closed.consts, [])
+    return outputs, aux, _forward_blocks(_typeofs(outputs), _typeofs(inputs), tangents)
+
+
+def _eager_reverse(function: FlatFunction, inputs: Sequence[Array]) -> tuple[list[Array], list[Array], list[Array]]:
+    program, outputs, aux = eager_reverse_program(function, inputs)
+    _, tangents = push_basis(program, program.closed.consts, [])
+    return outputs, aux, _reverse_blocks(_typeofs(outputs), _typeofs(inputs), tangents)
+
+
+def _typeofs(arrays: Sequence[Array]) -> list[Any]:
+    return [jax.typeof(array) for array in arrays]
+
+
+def _forward_blocks(
+    outputs: Sequence[Any], inputs: Sequence[Any], tangents: Sequence[StructuredTangent]
+) -> list[Array]:
+    """Returns the dense blocks by rows, with the dtypes and weak types of the outputs."""
+    remaining = iter(tangents)
+    blocks = []
+    for output in outputs:
+        if is_inexact(output):
+            row = next(remaining)
+            blocks.extend(_typed(materialise(row, j), output) for j in range(len(inputs)))
+        else:
+            blocks.extend(_zeros(output, output.shape + leaf.shape) for leaf in inputs)
+    return blocks
+
+
+def _reverse_blocks(
+    outputs: Sequence[Any], inputs: Sequence[Any], tangents: Sequence[StructuredTangent]
+) -> list[Array]:
+    """Returns the dense blocks by rows, with the dtypes and weak types of the inputs."""
+    remaining = iter(tangents)
+    columns = []
+    for leaf in inputs:
+        if is_inexact(leaf):
+            column = next(remaining)
+            columns.append([_typed(materialise(column, i, transposed=True), leaf) for i in range(len(outputs))])
+        else:
+            columns.append([_zeros(leaf, output.shape + leaf.shape) for output in outputs])
+    return [column[i] for i in range(len(outputs)) for column in columns]
+
+
+def _typed(array: Array, aval: Any) -> Array:
+    """Returns the array with the dtype and the weak type of another."""
+    return _compat.with_element_type(array, aval.dtype, aval.weak_type)
+
+
+def _zeros(aval: Any, shape: tuple[int, ...]) -> Array:
+    return _typed(jnp.zeros(shape, aval.dtype), aval)
