@@ -1,0 +1,355 @@
+"""The memo: what was traced and compiled for a function is used again where that is provably right.
+
+A call takes the first of these ways that is open to it:
+
+1. by identity: the same function, called with the same types, reaches the same immutable objects as when it was traced;
+2. by structure: it is traced again, and a program that was compiled for an equal jaxpr runs with the fresh constants;
+3. it is traced and compiled.
+
+What is remembered by identity is an attribute of the function, so that it goes when the function goes.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+import types
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+from jax import Array
+from jax.extend.core import ClosedJaxpr
+
+from symjac import _compat
+from symjac._code import MEMO_NAME
+from symjac._compiled import Program, build_program
+from symjac._reach import Reach, find_reach
+from symjac._structure import StructuralKey, structural_key
+
+_MAX_PROGRAMS = 1024
+_MAX_PLANS = 32
+
+
+@dataclass(frozen=True)
+class Traced:
+    """A traced call.
+
+    Attributes:
+        closed: The user's program, with closed-over arrays as constants. It holds nothing that is differentiated and
+            has a rule of the user's.
+        engine: Computes the outputs from the constants and the array leaves; JAX can trace it.
+        finish: Makes the user's result of the outputs. It refers neither to the user's function nor to arrays.
+        static: What else `engine` depends on.
+    """
+
+    closed: ClosedJaxpr
+    engine: Callable[[Sequence[Any], Sequence[Any]], list[Array]]
+    finish: Callable[[list[Array]], Any]
+    static: Hashable = ()
+
+
+class CacheInfo(NamedTuple):
+    """What the memo did and holds.
+
+    Attributes:
+        hits: The calls that neither traced nor compiled.
+        structural_hits: The calls that traced, and found a compiled program.
+        misses: The calls that had a program compiled.
+        entries: The compiled programs that are held.
+        bytes: The size of the arrays that the programs hold.
+    """
+
+    hits: int
+    structural_hits: int
+    misses: int
+    entries: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How to run a call again without tracing. It keeps nothing alive that the function reaches.
+
+    Attributes:
+        reach: What the function reached.
+        consts: For each constant a function that gives it: a weak reference where the function reaches it.
+        program: The compiled program.
+        finish: Makes the user's result.
+        context: The settings that the call was traced under.
+        epoch: Changes with `jax.clear_caches()`.
+    """
+
+    reach: Reach
+    consts: tuple[Callable[[], Any], ...]
+    program: Program
+    finish: Callable[[list[Array]], Any]
+    context: Hashable
+    epoch: object
+
+
+class Holder:
+    """What is remembered of one function; an attribute of it, or, where it can have none, in a table by its id."""
+
+    __slots__ = ("__weakref__", "derived", "owner", "plans")
+
+    def __init__(self, owner: Any = None):
+        """Refers to the owner weakly."""
+        self.owner: Callable[[], Any] = weakref.ref(owner) if owner is not None else lambda: None
+        self.plans: dict[Hashable, Plan] = {}
+        self.derived: dict[Hashable, Any] = {}
+
+    def __reduce__(self) -> tuple[type, tuple[()]]:
+        """Copies and pickles as an empty one: what is remembered belongs to this function in this process."""
+        return Holder, ()
+
+
+_holders: weakref.WeakSet[Holder] = weakref.WeakSet()
+_by_id: dict[int, Holder] = {}
+_lock = threading.RLock()
+_counts = {"hits": 0, "structural_hits": 0, "misses": 0}
+
+
+def holder_of(fun: Any) -> Holder | None:
+    """Returns what is remembered of a function, or None where it cannot be remembered: bound methods, for example."""
+    namespace = getattr(fun, "__dict__", None)
+    holder = namespace.get(MEMO_NAME) if type(namespace) is dict else _by_id.get(id(fun))
+    if holder is None:
+        holder = _by_id.get(id(fun))
+    if holder is not None and holder.owner() is fun:
+        return holder
+    return _new_holder(fun)
+
+
+def has_attributes(fun: Any) -> bool:
+    """Whether what is remembered of a function may be an attribute of it."""
+    return isinstance(fun, types.FunctionType | _compat.PjitFunction | jax.custom_jvp | jax.custom_vjp)
+
+
+def _new_holder(fun: Any) -> Holder | None:
+    if isinstance(fun, types.MethodType):
+        return None
+    with _lock:
+        try:
+            holder = Holder(fun)
+            if has_attributes(fun):
+                vars(fun)[MEMO_NAME] = holder
+            else:
+                key = id(fun)
+                holder.owner = weakref.ref(fun, lambda _: _by_id.pop(key, None))
+                _by_id[key] = holder
+        except TypeError:
+            return None
+        _holders.add(holder)
+        return holder
+
+
+class _Slot:
+    """The place of one compiled program. Its lock is held while the program is built and runs for the first time."""
+
+    __slots__ = ("lock", "program")
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.program: Program | None = None
+
+
+class _Programs:
+    """The compiled programs by structure; the least recently used one goes first."""
+
+    def __init__(self) -> None:
+        self.slots: OrderedDict[StructuralKey, _Slot] = OrderedDict()
+
+    def slot(self, key: StructuralKey) -> _Slot:
+        """Returns the slot of a key, which may be empty still."""
+        with _lock:
+            slot = self.slots.get(key)
+            if slot is None:
+                slot = self.slots[key] = _Slot()
+                while len(self.slots) > _MAX_PROGRAMS:
+                    self.slots.popitem(last=False)
+            else:
+                self.slots.move_to_end(key)
+            return slot
+
+    def drop(self, key: StructuralKey, slot: _Slot) -> None:
+        """Removes an empty slot after a failure."""
+        with _lock:
+            if self.slots.get(key) is slot and slot.program is None:
+                del self.slots[key]
+
+
+_programs = _Programs()
+
+
+def memoised_call(
+    fun: Callable[..., Any],
+    key: Hashable,
+    leaves: Sequence[Array],
+    trace: Callable[[], Traced],
+    memoize: bool = True,
+) -> Any:
+    """Computes what `trace` describes, with as much as possible of what an earlier call did.
+
+    Args:
+        fun: The user's function.
+        key: All that the call depends on beside `fun` and the values of the leaves. It is a tuple that ends in None
+            where it cannot be told by a key; such a call is traced.
+        leaves: The array leaves of the arguments.
+        trace: Traces the call. What it raises is raised.
+        memoize: Whether to use anything of an earlier call.
+
+    Returns:
+        The user's result.
+    """
+    if not memoize or not _can_remember(leaves):
+        traced = trace()
+        return traced.finish(traced.engine(traced.closed.consts, leaves))
+    holder = holder_of(fun) if key is not None and key[-1] is not None else None  # type: ignore[index]
+    if holder is not None:
+        try:
+            plan = holder.plans.get(key)
+        except TypeError:  # Not hashable.
+            holder = plan = None
+        if plan is not None:
+            consts = _constants(plan)
+            if consts is not None:
+                _counts["hits"] += 1
+                return plan.finish(plan.program(consts, leaves))
+            holder.plans.pop(key, None)  # type: ignore[union-attr]
+    return _call_traced(fun, key, leaves, trace, holder)
+
+
+def _can_remember(leaves: Sequence[Any]) -> bool:
+    """Whether the call is not a part of a transformation of JAX's."""
+    if not _compat.trace_state_clean() or _compat.is_jit_disabled():
+        return False
+    for leaf in leaves:
+        if type(leaf) is not _compat.ArrayImpl and isinstance(leaf, jax.core.Tracer):
+            return False
+    return True
+
+
+def _constants(plan: Plan) -> list[Any] | None:
+    """Returns the constants of a plan, or None where the plan does not hold any more."""
+    if plan.epoch is not _compat.epoch() or plan.context != _compat.context() or not plan.reach.unchanged():
+        return None
+    consts = []
+    for get in plan.consts:
+        const = get()
+        if const is None or (type(const) is _compat.ArrayImpl and const.is_deleted()):
+            return None
+        consts.append(const)
+    return consts
+
+
+def _call_traced(
+    fun: Callable[..., Any], key: Any, leaves: Sequence[Array], trace: Callable[[], Traced], holder: Holder | None
+) -> Any:
+    """Traces, and runs a program of equal structure, which is compiled where there is none."""
+    reach = find_reach(fun, key) if holder is not None else None
+    epoch = _compat.epoch()
+    traced = trace()
+    consts = list(traced.closed.consts)
+    if reach is not None and not reach.unchanged():
+        reach = None  # The function changed what it reaches while it was traced.
+    if not all(isinstance(const, _compat.array_types) or _is_key_array(const) for const in consts):
+        return traced.finish(traced.engine(consts, leaves))
+    static = (traced.static, _placement([*consts, *leaves]))
+    structure = structural_key(traced.closed, static, _compat.context())
+    if structure is None and reach is None:
+        return traced.finish(traced.engine(consts, leaves))  # It would be compiled again in each call.
+    program, outputs = _run(structure, traced, consts, leaves, epoch)
+    if holder is not None and reach is not None:
+        getters = tuple(_getter(const, reach) for const in consts)
+        plan = Plan(reach, getters, program, traced.finish, _compat.context(), epoch)
+        with _lock:
+            while len(holder.plans) >= _MAX_PLANS:
+                del holder.plans[next(iter(holder.plans))]
+            holder.plans[key] = plan
+    return traced.finish(outputs)
+
+
+def _run(
+    structure: StructuralKey | None, traced: Traced, consts: Sequence[Any], leaves: Sequence[Array], epoch: object
+) -> tuple[Program, list[Array]]:
+    """Returns the program and its outputs; the first run, which compiles it, is one thread's alone."""
+    if structure is None:
+        _counts["misses"] += 1
+        program = build_program(traced.engine, consts, leaves)
+        return program, program(consts, leaves)
+    _drop_stale(epoch)
+    slot = _programs.slot(structure)
+    program = slot.program
+    if program is not None:
+        _counts["structural_hits"] += 1
+        return program, program(consts, leaves)
+    with slot.lock:
+        if slot.program is not None:
+            _counts["structural_hits"] += 1
+            return slot.program, slot.program(consts, leaves)
+        _counts["misses"] += 1
+        try:
+            program = build_program(traced.engine, consts, leaves)
+            outputs = program(consts, leaves)
+            slot.program = program
+        finally:
+            _programs.drop(structure, slot)
+        return program, outputs
+
+
+_last_epoch: list[object] = [None]
+
+
+def _drop_stale(epoch: object) -> None:
+    """Drops all programs after `jax.clear_caches()`."""
+    if _last_epoch[0] is not epoch:
+        with _lock:
+            _programs.slots.clear()
+            _last_epoch[0] = epoch
+
+
+def _is_key_array(const: Any) -> bool:
+    return isinstance(const, Array) and not isinstance(const, jax.core.Tracer)
+
+
+def _placement(arrays: Sequence[Any]) -> tuple[Any, ...]:
+    """Where the arrays are that the user has put somewhere."""
+    return tuple(array.sharding if getattr(array, "committed", False) else None for array in arrays)
+
+
+def _getter(const: Any, reach: Reach) -> Callable[[], Any]:
+    """Returns a function that gives a constant: it is held only where the function does not reach it."""
+    known = reach.arrays.get(id(const))
+    if known is not None and known() is const:
+        return known
+    return functools.partial(_identity, const)
+
+
+def _identity(value: Any) -> Any:
+    return value
+
+
+def cache_info() -> CacheInfo:
+    """Returns what the memo did since the last `clear_caches`, and what it holds.
+
+    >>> import symjac
+    >>> symjac.clear_caches()
+    >>> symjac.cache_info().entries
+    0
+    """
+    with _lock:
+        programs = [slot.program for slot in _programs.slots.values() if slot.program is not None]
+        return CacheInfo(**_counts, entries=len(programs), bytes=sum(program.n_bytes for program in programs))
+
+
+def clear_caches() -> None:
+    """Forgets everything that was traced and compiled."""
+    with _lock:
+        _programs.slots.clear()
+        for holder in list(_holders):
+            holder.plans.clear()
+        _counts.update(dict.fromkeys(_counts, 0))
