@@ -17,7 +17,7 @@ from symjac import _checks
 from symjac._arguments import Argnums, Call, leaves_and_key, normalised_argnums, split
 from symjac._modes import Kind, Transform, evaluate, evaluate_eagerly, structural_jaxpr
 from symjac._program import FlatFunction, trace
-from symjac._standin import Traced, memoised_call
+from symjac._memo import Traced, memoised_call
 
 _interned = functools.lru_cache(maxsize=None)(Transform)
 _LEAF = tree_structure(0)
