@@ -9,10 +9,13 @@ from symjac._api import (
     value_and_jacfwd,
     value_and_jacrev,
 )
+from symjac._memo import cache_info, clear_caches
 from symjac._interpreter import StructureLostError, register, strict
 
 __all__ = [
     "StructureLostError",
+    "cache_info",
+    "clear_caches",
     "hessian",
     "jacfwd",
     "jacobian",
