@@ -16,6 +16,7 @@ from jax._src.array import ArrayImpl as ArrayImpl
 from jax._src.core import AbstractValue as AbstractValue
 from jax._src.core import trace_state_clean as trace_state_clean
 from jax._src.interpreters import partial_eval
+from jax._src.sharding_impls import UNSPECIFIED as UNSPECIFIED
 from jax._src.lax.lax import _convert_element_type
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn
 from jax.extend.core import array_types as core_array_types
@@ -162,3 +163,31 @@ def scan_sizes(params: Any) -> tuple[int, int]:
         consts, carry, _ = params["ft_in"]
         return len(consts), len(carry)
     return params["num_consts"], params["num_carry"]
+
+
+def new_variable(aval: Any) -> Any:
+    """Returns a variable of a type."""
+    return core.Var(aval)
+
+
+def with_inputs(jaxpr: Jaxpr, invars: Sequence[Any], eqns: Sequence[Any]) -> Jaxpr:
+    """Returns an opened jaxpr with other inputs and equations."""
+    info = jaxpr.debug_info
+    if hasattr(info, "with_unknown_names"):
+        info = info.with_unknown_names()
+    elif info.arg_names is not None:
+        info = info._replace(arg_names=("",) * len(invars))
+    return jaxpr.replace(invars=list(invars), eqns=list(eqns), debug_info=info)
+
+
+def scan_with_more_consts(params: Any, n: int) -> dict[str, Any]:
+    """Returns the parameters of a scan equation that takes `n` more constants, ahead of the others."""
+    if "ft_in" in params:
+        from jax._src import flattree
+
+        consts, carry, xs = params["ft_in"].unpack()
+        return {**params, "ft_in": flattree.pack((flattree.pack((flattree.nones(n), consts)), carry, xs))}
+    more = {"num_consts": n + params["num_consts"]}
+    if "linear" in params:
+        more["linear"] = (False,) * n + tuple(params["linear"])
+    return {**params, **more}

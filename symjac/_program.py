@@ -12,6 +12,7 @@ from jax import Array
 from jax.extend.core import ClosedJaxpr, Jaxpr
 
 from symjac import _compat
+from symjac._hoist import hoisted
 
 
 @dataclass(frozen=True)
@@ -109,7 +110,7 @@ def trace(function: FlatFunction, leaves: Sequence[Array], active: Sequence[int]
         n_outputs = len(outputs)
         return [*outputs, *aux]
 
-    closed = jax.make_jaxpr(flat)(*leaves)
+    closed = hoisted(jax.make_jaxpr(flat)(*leaves))
     jaxpr, _ = _compat.opened(closed)
     return TracedFunction(jaxpr, n_outputs, len(leaves), tuple(active)), closed
 

@@ -133,7 +133,7 @@ def _canonical_object(value: Any, kind: type) -> Hashable:
     if isinstance(value, types.FunctionType | types.BuiltinFunctionType | _compat.PjitFunction):
         return _module_level(value)
     if kind.__module__.startswith(("jax", "numpy", "symjac")):
-        if kind.__name__ in _HASHABLE_NAMES or isinstance(value, _HASHABLE):
+        if kind.__name__ in _HASHABLE_NAMES or kind.__module__ == "jax._src.flattree":
             return value
         if kind.__name__ == "_FlatCallback":
             return (kind, canonical(value.callback_func), canonical(value.in_tree))
