@@ -148,33 +148,27 @@ def cast(array: Any, dtype: Any) -> Any:
 
 
 def _aligned(a: Factor, b: Factor) -> tuple[tuple[Label, ...], Any, Any]:
+    """The union of the labels, and both arrays over it in their common dtype; a scalar stays a scalar."""
     dtype = common_dtype(a.dtype, b.dtype)
-    first, second = (a, b) if len(a.labels) >= len(b.labels) else (b, a)
-    labels = union([first.labels, second.labels])
-    return labels, cast(a.over(labels), dtype), cast(b.over(labels), dtype)
-
-
-def _broadcast_pair(x: Any, y: Any) -> tuple[Any, Any]:
-    if is_static(x) and is_static(y):
-        return x, y
-    shape = np.broadcast_shapes(np.shape(x), np.shape(y))
-    return tuple(v if np.shape(v) == shape else jnp.broadcast_to(v, shape) for v in (x, y))
+    labels = union([a.labels, b.labels] if len(a.labels) >= len(b.labels) else [b.labels, a.labels])
+    x, y = (cast(f.over(labels) if f.labels else f.array, dtype) for f in (a, b))
+    if not (is_static(x) and is_static(y)):
+        shape = np.broadcast_shapes(np.shape(x), np.shape(y))
+        x, y = (v if np.shape(v) in ((), shape) else jnp.broadcast_to(v, shape) for v in (x, y))
+    return labels, x, y
 
 
 def multiply(a: Factor, b: Factor) -> Factor:
     """The elementwise product over the union of the labels."""
     labels, x, y = _aligned(a, b)
-    if is_static(x) and is_static(y):
-        return Factor(np.asarray(x * y, x.dtype), labels, _precision(a, b))
-    return Factor(lax.mul(*_broadcast_pair(x, y)), labels, _precision(a, b))
+    static = is_static(x) and is_static(y)
+    return Factor(np.asarray(x * y, x.dtype) if static else lax.mul(x, y), labels, _precision(a, b))
 
 
 def add(a: Factor, b: Factor) -> Factor:
     """The elementwise sum over the union of the labels."""
     labels, x, y = _aligned(a, b)
-    if is_static(x) and is_static(y):
-        return Factor(np.asarray(x + y, x.dtype), labels)
-    return Factor(lax.add(*_broadcast_pair(x, y)), labels)
+    return Factor(np.asarray(x + y, x.dtype) if is_static(x) and is_static(y) else lax.add(x, y), labels)
 
 
 def _precision(a: Factor, b: Factor) -> Any:
@@ -202,22 +196,37 @@ def contract(factors: Sequence[Factor], keep: Sequence[Label], dtype: Any) -> Fa
     if not factors:
         return scalar(1, dtype)
     pending = _fold(list(factors))
+    position = {label: i for i, label in enumerate(keep)}
     for i, j in _path(pending, keep):
         a, b = pending[i], pending[j]
         pending = [factor for k, factor in enumerate(pending) if k not in (i, j)]
         needed = set(keep).union(*(factor.labels for factor in pending))
+        if _first_position(b, position) < _first_position(a, position):
+            a, b = b, a
         pending.append(_contract_pair(a, b, needed, dtype))
     (factor,) = pending
     factor = _sum_out(factor, set(keep))
     return Factor(cast(factor.array, dtype), factor.labels, factor.precision)
 
 
+def _first_position(factor: Factor, position: Mapping[Label, int]) -> int:
+    """Where in the result the first of the factor's axes stands, so that products come out in that order."""
+    return min((position[label] for label in factor.labels if label in position), default=len(position))
+
+
 def _fold(factors: list[Factor]) -> list[Factor]:
-    """Multiplies each factor into the smallest factor that carries all of its labels, scalars first."""
-    order = sorted(range(len(factors)), key=lambda i: factors[i].size)
+    """Multiplies factors into others that carry all of their labels: scalars and equals always, diagonals where many.
+
+    The exact search over orders then decides where a diagonal is multiplied in: into a small intermediate rather than
+    into a large constant.
+    """
+    many = len(factors) > _MOST_FACTORS_FOR_DP
     alive = dict(enumerate(factors))
-    for i in order:
-        hosts = [j for j in alive if j != i and set(alive[i].labels) <= set(alive[j].labels)]
+    for i in sorted(alive, key=lambda i: factors[i].size):
+        own = set(alive[i].labels)
+        hosts = [j for j in alive if j != i and own <= set(alive[j].labels)]
+        if not many and own:
+            hosts = [j for j in hosts if own == set(alive[j].labels)]
         if hosts:
             host = min(hosts, key=lambda j: alive[j].size)
             alive[host] = multiply(alive[host], alive.pop(i))
@@ -225,7 +234,7 @@ def _fold(factors: list[Factor]) -> list[Factor]:
 
 
 def _path(factors: Sequence[Factor], keep: Sequence[Label]) -> list[tuple[int, int]]:
-    """The cheapest order of pairwise contractions."""
+    """The cheapest order of pairwise contractions; each result is appended at the end."""
     if len(factors) < 3:
         return [(0, 1)] * (len(factors) - 1)
     symbols = {label: opt_einsum.get_symbol(i) for i, label in enumerate(union(f.labels for f in factors))}
@@ -235,13 +244,13 @@ def _path(factors: Sequence[Factor], keep: Sequence[Label]) -> list[tuple[int, i
     search = "dp" if len(factors) <= _MOST_FACTORS_FOR_DP else "greedy"
     path, _ = opt_einsum.contract_path(",".join(terms) + "->" + output, *shapes, shapes=True, optimize=search)
     steps: list[tuple[int, int]] = []
+    count = len(factors)
     for step in path:
         remaining = sorted(step)
         while len(remaining) > 1:
-            i, j = remaining[0], remaining[1]
-            steps.append((i, j))
-            count = len(factors) - len(steps)
-            remaining = [k - 2 for k in remaining[2:]] + [count - 1]
+            steps.append((remaining[0], remaining[1]))
+            count -= 1
+            remaining = [k - 2 for k in remaining[2:]] + ([count - 1] if len(remaining) > 2 else [])
     return steps
 
 
