@@ -239,7 +239,7 @@ class Term:
             masks.extend([] if hit is None else [hit])
             for label, index_map in found.items():
                 if label in inner:
-                    masks.append(_equal_mask(inner[label], index_map))
+                    masks.append(equal_mask(inner[label], index_map))
                 else:
                     inner[label] = index_map
         term = self._without_axes(list(positions)).substitute(inner)
@@ -332,7 +332,7 @@ def as_mask(condition: Any, labels: tuple[Label, ...]) -> Factor:
     return Factor(cast(condition, np.int32), labels)
 
 
-def _equal_mask(a: IndexMap, b: IndexMap) -> Factor:
+def equal_mask(a: IndexMap, b: IndexMap) -> Factor:
     labels = union([a.labels, b.labels])
     shape = tuple(label.size for label in labels)
     equal = spread(a.index(), a.labels, labels) == spread(b.index(), b.labels, labels)
