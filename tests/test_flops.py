@@ -82,7 +82,7 @@ def test_deep_programs_cost_what_their_depth_says(chain):
 
 
 def traced(f, x):
-    """The number of equations of the traced Jacobian, inner ones too, and the processor time of the quickest of 3 traces."""
+    """Traces thrice: the number of equations, inner ones too, and the processor time of the quickest of them."""
     seconds, closed = [], None
     for _ in range(3):
         start = time.process_time()
