@@ -241,12 +241,12 @@ def densify(tangent: StructuredTangent, out_axes: Sequence[int]) -> StructuredTa
             blocks.append(())
             continue
         found = align(block, dense=out_axes)
-        term = join(block, tangent.dtype, _whole_axes(found, out_axes, block))
+        term = join(block, tangent.dtype, whole_axes(found, out_axes, block))
         blocks.append((term,))
     return replace(tangent, blocks=tuple(blocks))
 
 
-def _whole_axes(found: Alignment, out_axes: Sequence[int], terms: Sequence[Term]) -> Alignment:
+def whole_axes(found: Alignment, out_axes: Sequence[int], terms: Sequence[Term]) -> Alignment:
     """Dense axes over their whole range."""
     labels, axes = list(found.labels), list(found.axes)
     views = [list(view) for view in found.views]
