@@ -11,18 +11,28 @@ from symjac._api import (
 )
 from symjac._memo import cache_info, clear_caches
 from symjac._interpreter import StructureLostError, register, strict
+from symjac._same_object import memoize
+from symjac._transforms import checkpoint, grad, jit, jvp, value_and_grad, vjp, vmap
 
 __all__ = [
     "StructureLostError",
     "cache_info",
+    "checkpoint",
     "clear_caches",
+    "grad",
     "hessian",
     "jacfwd",
     "jacobian",
     "jacrev",
+    "jit",
+    "jvp",
+    "memoize",
     "register",
     "strict",
+    "value_and_grad",
     "value_and_hessian",
     "value_and_jacfwd",
     "value_and_jacrev",
+    "vjp",
+    "vmap",
 ]

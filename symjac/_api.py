@@ -7,10 +7,12 @@ from typing import Any, Literal
 
 from symjac._arguments import Argnums
 from symjac._call import transformed
+from symjac._same_object import memoize as same_object
 
 ChunkSize = int | Literal["auto"] | None
 
 
+@same_object
 def jacfwd(
     fun: Callable[..., Any],
     argnums: Argnums = 0,
@@ -47,6 +49,7 @@ def jacfwd(
     return transformed("jacfwd", fun, argnums, has_aux, holomorphic, memoize=memoize, chunk_size=chunk_size)
 
 
+@same_object
 def jacrev(
     fun: Callable[..., Any],
     argnums: Argnums = 0,
@@ -87,6 +90,7 @@ def jacrev(
     )
 
 
+@same_object
 def jacobian(
     fun: Callable[..., Any],
     argnums: Argnums = 0,
@@ -127,6 +131,7 @@ def jacobian(
     )
 
 
+@same_object
 def hessian(
     fun: Callable[..., Any],
     argnums: Argnums = 0,
@@ -162,6 +167,7 @@ def hessian(
     return transformed("hessian", fun, argnums, has_aux, holomorphic, memoize=memoize, chunk_size=chunk_size)
 
 
+@same_object
 def value_and_jacfwd(
     fun: Callable[..., Any],
     argnums: Argnums = 0,
@@ -190,6 +196,7 @@ def value_and_jacfwd(
     )
 
 
+@same_object
 def value_and_jacrev(
     fun: Callable[..., Any],
     argnums: Argnums = 0,
@@ -217,6 +224,7 @@ def value_and_jacrev(
     )
 
 
+@same_object
 def value_and_hessian(
     fun: Callable[..., Any],
     argnums: Argnums = 0,

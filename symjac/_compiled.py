@@ -9,7 +9,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jax import tree_util
 from jax.extend.core import Literal
+from jax.tree_util import PyTreeDef
 
 from symjac import _compat
 
@@ -26,20 +28,26 @@ class Program:
         used: The positions of the inputs that the compiled part needs.
         run: The compiled part, of `owned` and the used inputs, or None where nothing is left to compute.
         owned: The large constants that the program brings along.
+        tree: The tree of the outputs, or None where they are a list.
     """
 
     forwarded: tuple[int | None, ...]
     used: tuple[int, ...]
     run: Callable[..., list[Array]] | None
     owned: tuple[Array, ...] = ()
+    tree: PyTreeDef | None = None
 
     @property
     def n_bytes(self) -> int:
         """The size of the arrays that the program holds."""
         return sum(const.nbytes for const in self.owned)
 
-    def __call__(self, consts: Sequence[Any], leaves: Sequence[Any]) -> list[Array]:
+    def __call__(self, consts: Sequence[Any], leaves: Sequence[Any]) -> Any:
         """Computes the outputs."""
+        outputs = self._flat(consts, leaves)
+        return outputs if self.tree is None else self.tree.unflatten(outputs)
+
+    def _flat(self, consts: Sequence[Any], leaves: Sequence[Any]) -> list[Array]:
         inputs = (*consts, *leaves)
         if self.run is None:
             return [_as_array(inputs[i]) for i in self.forwarded]  # type: ignore[index]
@@ -51,31 +59,52 @@ class Program:
 
 
 def build_program(
-    engine: Callable[[Sequence[Any], Sequence[Any]], list[Array]], consts: Sequence[Any], leaves: Sequence[Any]
+    engine: Callable[[Sequence[Any], Sequence[Any]], Any],
+    consts: Sequence[Any],
+    leaves: Sequence[Any],
+    *,
+    name: str = "symjac",
+    forward: bool = True,
+    donated: Sequence[bool] = (),
 ) -> Program:
-    """Traces an engine, and prepares the compilation of what has to be computed. The first call compiles it."""
-    traced = jax.make_jaxpr(engine)(list(consts), list(leaves))
+    """Traces an engine, and prepares the compilation of what has to be computed. The first call compiles it.
+
+    Args:
+        engine: Computes a tree of outputs from constants and leaves.
+        consts: Constants; only their types count.
+        leaves: Leaves; only their types count.
+        name: The name of the compiled function.
+        forward: Whether an output that is an input is returned as it is.
+        donated: For each leaf, whether its memory may be used again.
+    """
+    traced, shapes = jax.make_jaxpr(engine, return_shape=True)(list(consts), list(leaves))
+    tree = tree_util.tree_structure(shapes)
+    if tree == tree_util.tree_structure([0] * tree.num_leaves):
+        tree = None
     jaxpr, own = _compat.opened(traced)
     position = {var: i for i, var in enumerate(jaxpr.invars[len(own) :])}
     forwarded = tuple(None if isinstance(out, Literal) else position.get(out) for out in jaxpr.outvars)
-    if traced.effects:
+    if traced.effects or not forward:
         forwarded = (None,) * len(forwarded)
     elif None not in forwarded:
-        return Program(forwarded, (), None)
-    needed = [i is None for i in forwarded]
-    jaxpr, kept = _compat.without_dead_code(jaxpr, [False] * len(jaxpr.invars), needed)
+        return Program(forwarded, (), None, tree=tree)
+    keep = [False] * (len(own) + len(consts)) + (list(donated) or [False] * len(leaves))
+    jaxpr, kept = _compat.without_dead_code(jaxpr, keep, [i is None for i in forwarded])
     own = [_as_array(const) for const, keep in zip(own, kept, strict=False) if keep]
     used = tuple(i for i, keep in enumerate(kept[len(kept) - len(position) :]) if keep)
     is_large = [const.nbytes > _MAX_EMBEDDED_BYTES for const in own]
     owned = tuple(const for const, large in zip(own, is_large, strict=True) if large)
     embedded = [None if large else const for const, large in zip(own, is_large, strict=True)]
 
-    def symjac(owned: Sequence[Array], *args: Any) -> list[Array]:
+    def run(owned: Sequence[Array], *args: Any) -> list[Array]:
         large = iter(owned)
         consts = [next(large) if const is None else const for const in embedded]
         return jax.core.eval_jaxpr(jaxpr, (), *consts, *args)
 
-    return Program(forwarded, used, jax.jit(symjac), owned)
+    run.__name__ = run.__qualname__ = name
+    first = len(consts)
+    given_up = tuple(1 + j for j, i in enumerate(used) if i >= first and donated and donated[i - first])
+    return Program(forwarded, used, jax.jit(run, donate_argnums=given_up), owned, tree)
 
 
 def _as_array(value: Any) -> Array:

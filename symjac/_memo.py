@@ -41,14 +41,15 @@ class Traced:
     Attributes:
         closed: The user's program, with closed-over arrays as constants. It holds nothing that is differentiated and
             has a rule of the user's.
-        engine: Computes the outputs from the constants and the array leaves; JAX can trace it.
+        engine: Computes a tree of outputs from the constants and the array leaves; JAX can trace it. What is static
+            in the tree is kept with the compiled program.
         finish: Makes the user's result of the outputs. It refers neither to the user's function nor to arrays.
         static: What else `engine` depends on.
     """
 
     closed: ClosedJaxpr
-    engine: Callable[[Sequence[Any], Sequence[Any]], list[Array]]
-    finish: Callable[[list[Array]], Any]
+    engine: Callable[[Sequence[Any], Sequence[Any]], Any]
+    finish: Callable[[Any], Any]
     static: Hashable = ()
 
 
@@ -86,7 +87,7 @@ class Plan:
     reach: Reach
     consts: tuple[Callable[[], Any], ...]
     program: Program
-    finish: Callable[[list[Array]], Any]
+    finish: Callable[[Any], Any]
     context: Hashable
     epoch: object
 
@@ -109,7 +110,7 @@ class Holder:
 
 _holders: weakref.WeakSet[Holder] = weakref.WeakSet()
 _by_id: dict[int, Holder] = {}
-_lock = threading.RLock()
+memo_lock = threading.RLock()
 _counts = {"hits": 0, "structural_hits": 0, "misses": 0}
 
 
@@ -126,13 +127,14 @@ def holder_of(fun: Any) -> Holder | None:
 
 def has_attributes(fun: Any) -> bool:
     """Whether what is remembered of a function may be an attribute of it."""
-    return isinstance(fun, types.FunctionType | _compat.PjitFunction | jax.custom_jvp | jax.custom_vjp)
+    kinds = types.FunctionType | _compat.PjitFunction | jax.custom_jvp | jax.custom_vjp
+    return isinstance(fun, kinds) or getattr(type(fun), "_symjac_jit", False)
 
 
 def _new_holder(fun: Any) -> Holder | None:
     if isinstance(fun, types.MethodType):
         return None
-    with _lock:
+    with memo_lock:
         try:
             holder = Holder(fun)
             if has_attributes(fun):
@@ -165,7 +167,7 @@ class _Programs:
 
     def slot(self, key: StructuralKey) -> _Slot:
         """Returns the slot of a key, which may be empty still."""
-        with _lock:
+        with memo_lock:
             slot = self.slots.get(key)
             if slot is None:
                 slot = self.slots[key] = _Slot()
@@ -177,7 +179,7 @@ class _Programs:
 
     def drop(self, key: StructuralKey, slot: _Slot) -> None:
         """Removes an empty slot after a failure."""
-        with _lock:
+        with memo_lock:
             if self.slots.get(key) is slot and slot.program is None:
                 del self.slots[key]
 
@@ -205,7 +207,7 @@ def memoised_call(
     Returns:
         The user's result.
     """
-    if not memoize or not _can_remember(leaves):
+    if not memoize or not can_remember(leaves):
         traced = trace()
         return traced.finish(traced.engine(traced.closed.consts, leaves))
     holder = holder_of(fun) if key is not None and key[-1] is not None else None  # type: ignore[index]
@@ -223,7 +225,7 @@ def memoised_call(
     return _call_traced(fun, key, leaves, trace, holder)
 
 
-def _can_remember(leaves: Sequence[Any]) -> bool:
+def can_remember(leaves: Sequence[Any]) -> bool:
     """Whether the call is not a part of a transformation of JAX's."""
     if not _compat.trace_state_clean() or _compat.is_jit_disabled():
         return False
@@ -256,32 +258,34 @@ def _call_traced(
     consts = list(traced.closed.consts)
     if reach is not None and not reach.unchanged():
         reach = None  # The function changed what it reaches while it was traced.
-    if not all(isinstance(const, _compat.array_types) or _is_key_array(const) for const in consts):
+    if not are_arrays(consts):
         return traced.finish(traced.engine(consts, leaves))
-    static = (traced.static, _placement([*consts, *leaves]))
-    structure = structural_key(traced.closed, static, _compat.context())
+    structure = structural_key(traced.closed, (traced.static, placement([*consts, *leaves])), _compat.context())
     if structure is None and reach is None:
         return traced.finish(traced.engine(consts, leaves))  # It would be compiled again in each call.
-    program, outputs = _run(structure, traced, consts, leaves, epoch)
+    program, outputs = run_by_structure(structure, lambda: build_program(traced.engine, consts, leaves), consts, leaves)
     if holder is not None and reach is not None:
         getters = tuple(_getter(const, reach) for const in consts)
         plan = Plan(reach, getters, program, traced.finish, _compat.context(), epoch)
-        with _lock:
+        with memo_lock:
             while len(holder.plans) >= _MAX_PLANS:
                 del holder.plans[next(iter(holder.plans))]
             holder.plans[key] = plan
     return traced.finish(outputs)
 
 
-def _run(
-    structure: StructuralKey | None, traced: Traced, consts: Sequence[Any], leaves: Sequence[Array], epoch: object
+def run_by_structure(
+    structure: StructuralKey | None, build: Callable[[], Program], consts: Sequence[Any], leaves: Sequence[Any]
 ) -> tuple[Program, list[Array]]:
-    """Returns the program and its outputs; the first run, which compiles it, is one thread's alone."""
+    """Returns the program of a structure, and its outputs.
+
+    Where there is none it is built. Its first run, which compiles it, is one thread's alone.
+    """
     if structure is None:
         _counts["misses"] += 1
-        program = build_program(traced.engine, consts, leaves)
+        program = build()
         return program, program(consts, leaves)
-    _drop_stale(epoch)
+    _drop_stale(_compat.epoch())
     slot = _programs.slot(structure)
     program = slot.program
     if program is not None:
@@ -293,7 +297,7 @@ def _run(
             return slot.program, slot.program(consts, leaves)
         _counts["misses"] += 1
         try:
-            program = build_program(traced.engine, consts, leaves)
+            program = build()
             outputs = program(consts, leaves)
             slot.program = program
         finally:
@@ -307,17 +311,21 @@ _last_epoch: list[object] = [None]
 def _drop_stale(epoch: object) -> None:
     """Drops all programs after `jax.clear_caches()`."""
     if _last_epoch[0] is not epoch:
-        with _lock:
+        with memo_lock:
             _programs.slots.clear()
             _last_epoch[0] = epoch
 
 
-def _is_key_array(const: Any) -> bool:
-    return isinstance(const, Array) and not isinstance(const, jax.core.Tracer)
+def are_arrays(consts: Sequence[Any]) -> bool:
+    """Whether all constants are arrays, and not tracers or mutable references."""
+    return all(
+        isinstance(const, _compat.array_types) or (isinstance(const, Array) and not isinstance(const, jax.core.Tracer))
+        for const in consts
+    )
 
 
-def _placement(arrays: Sequence[Any]) -> tuple[Any, ...]:
-    """Where the arrays are that the user has put somewhere."""
+def placement(arrays: Sequence[Any]) -> tuple[Any, ...]:
+    """Returns where the arrays are that the user has put somewhere."""
     return tuple(array.sharding if getattr(array, "committed", False) else None for array in arrays)
 
 
@@ -341,14 +349,14 @@ def cache_info() -> CacheInfo:
     >>> symjac.cache_info().entries
     0
     """
-    with _lock:
+    with memo_lock:
         programs = [slot.program for slot in _programs.slots.values() if slot.program is not None]
         return CacheInfo(**_counts, entries=len(programs), bytes=sum(program.n_bytes for program in programs))
 
 
 def clear_caches() -> None:
     """Forgets everything that was traced and compiled."""
-    with _lock:
+    with memo_lock:
         _programs.slots.clear()
         for holder in list(_holders):
             holder.plans.clear()

@@ -187,7 +187,7 @@ class _Walker:
         """Visits all that a namespace holds."""
         namespace = {key: value for key, value in dict(read(owner)).items() if key not in _CLASS_NAMES}
         entries = {key: self.visit(value, depth) for key, value in namespace.items() if key != MEMO_NAME}
-        size = len(read(owner)) if type(owner) is not types.FunctionType else None
+        size = None if isinstance(owner, (types.FunctionType, *_CUSTOM_RULES)) else len(read(owner))
         if entries or size:
             self.nodes.append(Mapped(weakref.ref(owner), read, entries, (), size))
 

@@ -1,0 +1,123 @@
+"""A transform that gives the same object for the same function and equal options."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import weakref
+from collections.abc import Callable, Hashable
+from typing import Any, TypeVar
+
+from symjac._memo import has_attributes, holder_of, memo_lock
+from symjac._structure import Identity, Uncertain, canonical
+
+_MAX_DERIVED = 64
+_Transform = TypeVar("_Transform", bound=Callable[..., Any])
+
+
+def memoize(transform: _Transform) -> _Transform:
+    """Makes a transform give the same object for the same function and equal options.
+
+    So a transform that is applied anew in each pass of a loop is not a mistake any more: what JAX and symjac remember
+    of its result is still there. The first argument of the transform is the function. The result lives as long as the
+    function. Options may be lists or dicts. With the option `memoize=False`, if the transform has it, and for functions
+    that cannot be remembered, such as bound methods, each result is a new one.
+
+    Args:
+        transform: Any transform: of symjac, of JAX, of the user.
+
+    Returns:
+        The transform, with the same signature.
+
+    >>> import jax
+    >>> import jax.numpy as jnp
+    >>> import symjac
+    >>> remat = symjac.memoize(jax.checkpoint)
+    >>> remat(jnp.sin) is remat(jnp.sin)
+    True
+    """
+    try:
+        signature = inspect.signature(transform)
+    except (TypeError, ValueError):
+        signature = None
+
+    @functools.wraps(transform)
+    def memoised(*args: Any, **kwargs: Any) -> Any:
+        found = _place(transform, signature, args, kwargs)
+        if found is None:
+            return transform(*args, **kwargs)
+        derived, key, keep = found
+        with memo_lock:
+            result = derived.pop(key, _dead)()
+            if result is None:
+                args, kwargs = _copied(list(args)), _copied(kwargs)
+                result = transform(*args, **kwargs)
+            _store(derived, key, result, keep)
+        return result
+
+    return memoised  # type: ignore[return-value]
+
+
+def _dead() -> None:
+    """Stands for the reference to an object that is gone."""
+
+
+def _place(
+    transform: Any, signature: inspect.Signature | None, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[dict[Hashable, Callable[[], Any]], Hashable, bool] | None:
+    """Returns where the result is kept, its key, and whether it may be kept alive; None where it cannot be kept."""
+    try:
+        if signature is None:
+            fun, *options = args
+            named = kwargs
+        else:
+            bound = signature.bind(*args, **kwargs)
+            bound.apply_defaults()
+            (_, fun), *rest = bound.arguments.items()
+            options, named = [value for _, value in rest], {}
+            if bound.arguments.get("memoize") is False:
+                return None
+        if not callable(fun):
+            return None
+        key = (transform, tuple(map(_option, options)), tuple((name, _option(named[name])) for name in sorted(named)))
+        holder = holder_of(fun)
+    except (TypeError, ValueError, Uncertain):
+        return None  # The transform itself complains, if there is anything to complain of.
+    return None if holder is None else (holder.derived, key, has_attributes(fun))
+
+
+def _option(value: Any) -> Hashable:
+    """Returns what identifies an option: its value, or, for objects and functions, their identity."""
+    if type(value) in (list, tuple):
+        return (type(value), tuple(map(_option, value)))
+    if type(value) is dict:
+        return (dict, tuple((canonical(key), _option(each)) for key, each in value.items()))
+    try:
+        return canonical(value)
+    except Uncertain:
+        if callable(value):
+            return Identity(value)
+        raise
+
+
+def _copied(value: Any) -> Any:
+    """Copies the containers in the options, so that nobody changes them later."""
+    if type(value) in (list, tuple):
+        return type(value)(map(_copied, value))
+    if type(value) is dict:
+        return {key: _copied(each) for key, each in value.items()}
+    return value
+
+
+def _store(derived: dict[Hashable, Callable[[], Any]], key: Hashable, result: Any, keep: bool) -> None:
+    """Keeps the result: alive where that makes a cycle with the function alone, else for as long as the user does."""
+    try:
+        derived[key] = functools.partial(_itself, result) if keep else weakref.ref(result)
+    except TypeError:
+        return
+    while len(derived) > _MAX_DERIVED:
+        del derived[next(iter(derived))]
+
+
+def _itself(result: Any) -> Any:
+    return result
