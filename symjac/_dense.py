@@ -25,7 +25,6 @@ def map_over_basis(eqn: Any, operands: Sequence[Any], in_shapes: Sequence[tuple[
     tangents = [operands[i] for i in places]
     leaves = [j for j in range(len(in_shapes)) if any(t.blocks[j] for t in tangents)]
     flags = dependent_outputs(eqn, [isinstance(x, StructuredTangent) for x in operands])
-    basis = [_rows(tangent, leaves) for tangent in tangents]
 
     def bind(*rows: Any) -> list[Any]:
         filled = list(operands)
@@ -36,6 +35,7 @@ def map_over_basis(eqn: Any, operands: Sequence[Any], in_shapes: Sequence[tuple[
     if not leaves:
         outs = bind(*(jnp.zeros(t.shape, t.dtype) for t in tangents))
         return [_zero(out, in_shapes) if flag else out for out, flag in zip(outs, flags, strict=True)]
+    basis = [_rows(tangent, leaves) for tangent in tangents]
     outs = jax.vmap(bind, out_axes=[0 if flag else None for flag in flags])(*basis)
     return [_tangent(out, leaves, in_shapes) if flag else out for out, flag in zip(outs, flags, strict=True)]
 

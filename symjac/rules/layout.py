@@ -75,7 +75,8 @@ def _pad_rule(x: Any, padding_value: Any, *, padding_config: Sequence[tuple[int,
     if not isinstance(x, StructuredTangent) or isinstance(padding_value, StructuredTangent):
         return NotImplemented
     shape = list(x.shape)
-    for axis, (low, high, interior) in enumerate(padding_config):
+    for axis, config in enumerate(padding_config):
+        low, high, interior = map(int, config)  # JAX's own transposes pass NumPy's integers
         if (low, high, interior) == (0, 0, 0):
             continue
         n = x.shape[axis]
