@@ -191,3 +191,13 @@ def scan_with_more_consts(params: Any, n: int) -> dict[str, Any]:
     if "linear" in params:
         more["linear"] = (False,) * n + tuple(params["linear"])
     return {**params, **more}
+
+
+def current_trace() -> Any:
+    """Returns the trace that operations are recorded in."""
+    return core.trace_ctx.trace
+
+
+def inner_jaxprs(params: Any) -> list[Jaxpr]:
+    """Returns the jaxprs in the parameters of an equation."""
+    return list(core.jaxprs_in_params(params))

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -122,16 +122,26 @@ def indexed(size: int, array: Any, labels: tuple[Label, ...], stays_inside: bool
     """An index map from an array; a static array that is affine along its only label becomes `Affine`."""
     if is_static(array):
         array = np.asarray(array, np.int32)
-        if array.ndim == 0:
-            return Affine(size, int(array), ())
-        if array.ndim == 1 and array.size:
-            stride = int(array[1] - array[0]) if array.size > 1 else 0
-            if np.array_equal(array, array[0] + stride * np.arange(array.size, dtype=np.int32)):
-                affine = Affine(size, int(array[0]), ((labels[0], stride),) if stride else ())
-                if affine.stays_inside:
-                    return affine
+        affine = _as_affine(size, array, labels) if array.size else None
+        if affine is not None:
+            return affine
         stays_inside = bool(array.size == 0 or (array.min() >= 0 and array.max() < size))
     return Indexed(size, array, labels, bool(stays_inside))
+
+
+def _as_affine(size: int, array: np.ndarray, labels: tuple[Label, ...]) -> Affine | None:
+    """The affine map that a static array holds, if it holds one that stays inside."""
+    corner = (0,) * array.ndim
+    strides = []
+    for axis, label in enumerate(labels):
+        if label.size > 1:
+            neighbour = tuple(int(i == axis) for i in range(array.ndim))
+            strides.append((label, int(array[neighbour]) - int(array[corner])))
+    affine = Affine(size, int(array[corner]), tuple((label, s) for label, s in strides if s))
+    if not affine.stays_inside:
+        return None
+    held = spread(affine.index(), affine.labels, labels)
+    return affine if np.array_equal(np.broadcast_to(held, array.shape), array) else None
 
 
 def _where(condition: Any, x: Any, y: Any) -> Any:
@@ -176,7 +186,18 @@ def compose(outer: IndexMap, inner: Mapping[Label, IndexMap], guarded: frozenset
             for label in outer.labels
         ):
             return _compose_affine(outer, inner)
+    elif renamed := _renamed(outer, inner):
+        return renamed
     return _compose_indexed(outer, inner)
+
+
+def _renamed(outer: Indexed, inner: Mapping[Label, IndexMap]) -> Indexed | None:
+    """The same array under new labels, where each label is replaced by one of its size."""
+    parts = [inner.get(label, plain(label)) for label in outer.labels]
+    if not all(part.is_plain for part in parts):
+        return None
+    labels = tuple(part.labels[0] for part in parts)
+    return replace(outer, labels=labels) if len(set(labels)) == len(labels) else None
 
 
 def _compose_affine(outer: Affine, inner: Mapping[Label, IndexMap]) -> Affine:

@@ -24,7 +24,8 @@ from symjac._dense import map_over_basis
 from symjac._materialise import materialise as _materialise
 from symjac._merge import settle
 from symjac._program import LinearProgram
-from symjac._static import evaluate_static
+from symjac._sharing import sharing
+from symjac._static import evaluate
 from symjac._describe import describe
 from symjac._tangent import StructuredTangent, identity, zero
 
@@ -127,6 +128,13 @@ def recording() -> Iterator[list[Record]]:
         _records.reset(token)
 
 
+def keep_records(records: Sequence[Record]) -> None:
+    """Adds records to those that are being collected."""
+    own = _records.get()
+    if own is not None:
+        own.extend(records)
+
+
 def push_basis(
     program: LinearProgram, consts: Sequence[Any], primals: Sequence[Any]
 ) -> tuple[list[Any], list[StructuredTangent]]:
@@ -172,6 +180,11 @@ def as_tangent(value: Any, aval: Any, in_shapes: Sequence[tuple[int, ...]]) -> S
 
 def interpret(jaxpr: Jaxpr, args: Sequence[Any]) -> list[Any]:
     """Runs a jaxpr without constants on arrays and structured tangents."""
+    with sharing():
+        return _interpret(jaxpr, args)
+
+
+def _interpret(jaxpr: Jaxpr, args: Sequence[Any]) -> list[Any]:
     env: dict[Any, Any] = dict(zip(jaxpr.invars, args, strict=True))
     spread = _spread_variables(jaxpr)
 
@@ -181,8 +194,7 @@ def interpret(jaxpr: Jaxpr, args: Sequence[Any]) -> list[Any]:
     for eqn in jaxpr.eqns:
         operands = [read(atom) for atom in eqn.invars]
         if not any(isinstance(x, StructuredTangent) for x in operands):
-            known = evaluate_static(eqn, operands)
-            results = _compat.bind_equation(eqn, operands) if known is None else [known]
+            results = evaluate(eqn, operands)
         else:
             results = apply_rule(eqn, operands)
         for var, result in zip(eqn.outvars, results, strict=True):
