@@ -9,12 +9,15 @@ from symjac._api import (
     value_and_jacfwd,
     value_and_jacrev,
 )
+from symjac._jacobian import Jacobian
+from symjac._linearize import linearize
 from symjac._memo import cache_info, clear_caches
 from symjac._interpreter import StructureLostError, register, strict
 from symjac._same_object import memoize
 from symjac._transforms import checkpoint, grad, jit, jvp, value_and_grad, vjp, vmap
 
 __all__ = [
+    "Jacobian",
     "StructureLostError",
     "cache_info",
     "checkpoint",
@@ -26,6 +29,7 @@ __all__ = [
     "jacrev",
     "jit",
     "jvp",
+    "linearize",
     "memoize",
     "register",
     "strict",

@@ -1,0 +1,175 @@
+"""The structured result: a Jacobian that keeps its terms until somebody asks for an array."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, dtypes
+from jax.tree_util import PyTreeDef
+
+from symjac import _apply
+from symjac._stored import Layout, Leaf
+
+if TYPE_CHECKING:
+    from symjac._classify import Structure
+
+
+@dataclass(frozen=True)
+class Trees:
+    """The trees of the outputs and of the inputs.
+
+    Attributes:
+        outs: The tree of the outputs.
+        ins: The tree of the inputs.
+        outs_are_args: Whether `outs` is a tuple that a call of the transposed Jacobian takes as several arguments.
+        ins_are_args: Whether `ins` is a tuple that a call takes as several arguments.
+    """
+
+    outs: PyTreeDef
+    ins: PyTreeDef
+    outs_are_args: bool = False
+    ins_are_args: bool = False
+
+
+class Jacobian(eqx.Module):
+    """The Jacobian of a function at a point, as `symjac.linearize` gives it.
+
+    It is a linear map, callable with tangents like the second result of `jax.linearize`, and a pytree: its arrays are
+    leaves and its structure is static, so that it can leave a `jax.jit`, be carried through a `jax.lax.scan` and be
+    mapped by `jax.vmap`. Nothing of it is a dense matrix until one is asked for.
+
+    Rows are the elements of the outputs, columns those of the inputs, leaf by leaf and in row-major order.
+
+    Attributes:
+        arrays: The factors of all terms, and the index arrays that are not known while tracing.
+        layout: How they make the Jacobian.
+        trees: The trees of its inputs and outputs.
+
+    >>> import jax.numpy as jnp
+    >>> import symjac
+    >>> _, J = symjac.linearize(lambda x: x**2 + x[::-1], jnp.arange(3.0))
+    >>> print(J.as_matrix())
+    [[0. 0. 1.]
+     [0. 3. 0.]
+     [1. 0. 4.]]
+    >>> print(J @ jnp.ones(3), J.T @ jnp.ones(3), J.diagonal())
+    [1. 3. 5.] [1. 3. 5.] [0. 3. 4.]
+    """
+
+    arrays: tuple[Any, ...]
+    layout: Layout = eqx.field(static=True)
+    trees: Trees = eqx.field(static=True)
+
+    # -- the linear map -----------------------------------------------------------------------------------------
+
+    def __call__(self, *tangents: Any) -> Any:
+        """The product with tangents of the inputs, as `jax.jvp` gives it.
+
+        Raises:
+            TypeError: where the tree or a dtype of the tangents is not that of the inputs.
+            ValueError: where a shape is not.
+        """
+        vectors = self._vectors(tangents)
+        products = _apply.applied(self.layout, self.arrays, vectors)
+        filled = [_float0(leaf) if p is None else p for p, leaf in zip(products, self.layout.outs, strict=True)]
+        return self.trees.outs.unflatten(filled)
+
+    def __matmul__(self, other: Any) -> Any:
+        """The product with an array: one in and one out array. A matrix is multiplied column by column."""
+        (leaf,) = self._single(self.layout.ins, "input")
+        self._single(self.layout.outs, "output")
+        if len(leaf.shape) == 1 and np.ndim(other) == 2:
+            return jax.vmap(self.__matmul__, 1, 1)(other)
+        vectors = self._checked([other], self.layout.ins)
+        return _apply.applied(self.layout, self.arrays, vectors)[0]
+
+    def __rmatmul__(self, other: Any) -> Any:
+        """The product of an array with this, which is that of the transposed Jacobian with the array."""
+        if np.ndim(other) == 2 and len(self.layout.outs[0].shape) == 1:
+            return jax.vmap(self.T.__matmul__)(other)
+        return self.T @ other
+
+    __array_ufunc__ = None
+
+    @property
+    def T(self) -> Jacobian:
+        """The transposed Jacobian, of the same arrays; called, it gives what `jax.vjp` gives."""
+        trees = Trees(self.trees.ins, self.trees.outs, self.trees.ins_are_args, self.trees.outs_are_args)
+        return Jacobian(self.arrays, self.layout.transposed(), trees)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The numbers of rows and of columns of the matrix."""
+        return self.layout.shape
+
+    @property
+    def dtype(self) -> np.dtype:
+        """The dtype of the matrix."""
+        return self.layout.dtype
+
+    # -- dense --------------------------------------------------------------------------------------------------
+
+    def materialise(self) -> Any:
+        """The pytree of dense blocks that `jax.jacfwd` gives."""
+        rows = _apply.materialised(self.layout, self.arrays)
+        return self.trees.outs.unflatten([self.trees.ins.unflatten(row) for row in rows])
+
+    def as_matrix(self) -> Array:
+        """The dense matrix, of two dimensions: the leaves ravelled, in order.
+
+        Raises:
+            ValueError: where there is no input or no output.
+        """
+        if not self.layout.outs or not self.layout.ins:
+            raise ValueError("a Jacobian without inputs or without outputs has no matrix.")
+        if len(self.layout.outs) == len(self.layout.ins) == 1:
+            ((block,),) = _apply.materialised(self.layout, self.arrays)
+            return block if block.shape == self.shape else jnp.reshape(block, self.shape)
+        return _apply.matrix(self.layout, self.arrays)
+
+    # -- arguments ----------------------------------------------------------------------------------------------
+
+    def _vectors(self, tangents: Sequence[Any]) -> list[Any]:
+        given: Any = tuple(tangents)
+        if not self.trees.ins_are_args:
+            if len(given) != 1:
+                raise TypeError(f"this Jacobian takes 1 tangent, but got {len(given)}.")
+            (given,) = given
+        leaves, tree = jax.tree.flatten(given)
+        if tree != self.trees.ins:
+            raise TypeError(f"the tree of the tangents is {tree}, but that of the inputs is {self.trees.ins}.")
+        return self._checked(leaves, self.layout.ins)
+
+    def _checked(self, leaves: Sequence[Any], expected: Sequence[Leaf]) -> list[Any]:
+        return [_tangent(leaf, own) for leaf, own in zip(leaves, expected, strict=True)]
+
+    def _single(self, leaves: Sequence[Leaf], kind: str) -> Sequence[Leaf]:
+        if len(leaves) != 1:
+            raise TypeError(f"`@` needs a Jacobian with one {kind} array, but this one has {len(leaves)}: call it.")
+        return leaves
+
+
+def _tangent(value: Any, leaf: Leaf) -> Any:
+    """Checks one tangent against the input that it belongs to."""
+    if not jnp.issubdtype(leaf.dtype, np.inexact):
+        if getattr(value, "dtype", None) != dtypes.float0:
+            raise TypeError(f"the tangent of an input of dtype {leaf.dtype.name} has to be of dtype float0.")
+        return jnp.zeros(leaf.shape, np.float32)
+    aval = jax.typeof(value)
+    if tuple(aval.shape) != leaf.shape:
+        raise ValueError(f"a tangent has the shape {tuple(aval.shape)}, but the input has the shape {leaf.shape}.")
+    if aval.dtype != leaf.dtype:
+        if aval.weak_type and np.can_cast(aval.dtype, leaf.dtype, "same_kind"):
+            return jnp.asarray(value, leaf.dtype)
+        raise TypeError(f"a tangent has the dtype {aval.dtype.name}, but the input has the dtype {leaf.dtype.name}.")
+    return value
+
+
+def _float0(leaf: Leaf) -> np.ndarray:
+    return np.zeros(leaf.shape, dtypes.float0)

@@ -1,0 +1,148 @@
+"""`symjac.linearize`: the value of a function, and its Jacobian as a structured object."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+from jax import Array
+from jax.tree_util import PyTreeDef
+
+from symjac import rules
+from symjac._arguments import Call, leaves_and_key, split
+from symjac._call import _check_callable, _flat, _NeedsValuesError, _Outputs
+from symjac._interpreter import push_basis
+from symjac._jacobian import Jacobian, Trees
+from symjac._memo import Traced, memoised_call
+from symjac._program import (
+    TracedFunction,
+    eager_forward_program,
+    forward_program,
+    is_inexact,
+    replaced,
+    trace,
+)
+from symjac._stored import Leaf, pack
+from symjac._tangent import StructuredTangent
+
+assert rules, "the rules register themselves when they are imported"
+
+
+def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
+    """The value of `fun` and its Jacobian with its structure: what `jax.linearize` gives, but more than a closure.
+
+    Args:
+        fun: The function. Its arguments and its outputs are pytrees of arrays or numbers.
+        *primals: The arguments, all of which are differentiated with respect to.
+        has_aux: Whether `fun` gives a pair of outputs and auxiliary data.
+
+    Returns:
+        A pair of the output and a `symjac.Jacobian`, which is callable with tangents of the primals. With `has_aux`
+        a triple of the output, the Jacobian and the auxiliary data.
+
+    Raises:
+        TypeError: where `fun` is not callable, or not holomorphic in complex primals.
+        ValueError: where there is no primal.
+
+    >>> import jax.numpy as jnp
+    >>> import symjac
+    >>> y, J = symjac.linearize(jnp.diff, jnp.arange(5.0) ** 2)
+    >>> print(J.structure)
+    banded(0, 1) 4 x 5
+    >>> print(J(jnp.ones(5)))
+    [0. 0. 0. 0.]
+    """
+    _check_callable(fun)
+    if not primals:
+        raise ValueError("linearize requires at least one primal to differentiate with respect to.")
+    argnums = tuple(range(len(primals)))
+    leaves, key = leaves_and_key(primals, {}, argnums)
+
+    def traced() -> Traced:
+        return _traced(fun, split(primals, {}, argnums, leaves), has_aux)
+
+    try:
+        return memoised_call(fun, ("linearize", has_aux, key) if key is not None else None, leaves, traced)
+    except _NeedsValuesError:
+        pass
+    return _linearized_eagerly(fun, split(primals, {}, argnums, leaves), has_aux)
+
+
+@dataclass(frozen=True)
+class _Finish:
+    """Makes the user's result of the outputs, the Jacobian and the auxiliary arrays."""
+
+    outputs: _Outputs
+    trees: Trees
+    has_aux: bool
+
+    def __call__(self, computed: tuple[Sequence[Array], Jacobian, Sequence[Array]]) -> Any:
+        values, jacobian, aux = computed
+        output = self.outputs.tree.unflatten(values)
+        jacobian = Jacobian(jacobian.arrays, jacobian.layout, self.trees)
+        if not self.has_aux:
+            return output, jacobian
+        remaining = iter(aux)
+        pairs = zip(self.outputs.aux, self.outputs.aux_is_array, strict=True)
+        filled = [next(remaining) if is_array else leaf for leaf, is_array in pairs]
+        return output, jacobian, self.outputs.aux_tree.unflatten(filled)
+
+
+def _finish(outputs: _Outputs, args: PyTreeDef, has_aux: bool) -> _Finish:
+    single = args.num_nodes > 1 and len(args.children()) == 1
+    trees = Trees(outputs.tree, args.children()[0] if single else args, False, not single)
+    return _Finish(outputs, trees, has_aux)
+
+
+def _traced(fun: Callable[..., Any], call: Call, has_aux: bool) -> Traced:
+    active = [i for i in call.active if is_inexact(jax.typeof(call.leaves[i]))]
+    outputs: list[_Outputs] = []
+    try:
+        function, closed = trace(_flat(fun, call, has_aux, outputs), call.leaves, active)
+    except (TypeError, IndexError, ValueError) as error:
+        raise _NeedsValuesError from error
+
+    def engine(consts: Sequence[Array], leaves: Sequence[Array]) -> Any:
+        return _evaluate(function, consts, leaves)
+
+    return Traced(closed, engine, _finish(outputs[0], call.active_tree, has_aux), ("linearize", function.n_outputs))
+
+
+def _evaluate(function: TracedFunction, consts: Sequence[Array], leaves: Sequence[Array]) -> Any:
+    program = forward_program(function, consts, leaves, with_value=True)
+    values, tangents = push_basis(program, program.closed.consts, leaves)
+    outputs, aux = values[: function.n_outputs], values[function.n_outputs :]
+    avals = [jax.typeof(leaf) for leaf in leaves]
+    return outputs, _jacobian(tangents, function.output_avals, avals, function.active), aux
+
+
+def _linearized_eagerly(fun: Callable[..., Any], call: Call, has_aux: bool) -> Any:
+    """Linearises a function that looks at the values of its arguments, without compiling anything."""
+    outputs: list[_Outputs] = []
+    function = _flat(fun, call, has_aux, outputs)
+    avals = [jax.typeof(leaf) for leaf in call.leaves]
+    active = [i for i in call.active if is_inexact(avals[i])]
+
+    def of_active(*active_leaves: Array) -> tuple[list[Array], list[Array]]:
+        return function(*replaced(call.leaves, active, active_leaves))
+
+    program, values, aux = eager_forward_program(of_active, [call.leaves[i] for i in active])
+    _, tangents = push_basis(program, program.closed.consts, [])
+    jacobian = _jacobian(tangents, [jax.typeof(value) for value in values], avals, active)
+    return _finish(outputs[0], call.active_tree, has_aux)((values, jacobian, aux))
+
+
+def _jacobian(
+    tangents: Sequence[StructuredTangent], outputs: Sequence[Any], inputs: Sequence[Any], active: Sequence[int]
+) -> Jacobian:
+    """Stores the tangents of the inexact outputs; the trees are not known here."""
+    remaining = iter(tangents)
+    rows = [next(remaining) if is_inexact(aval) else None for aval in outputs]
+    layout, arrays = pack(rows, [_leaf(aval) for aval in outputs], [_leaf(aval) for aval in inputs], active)
+    return Jacobian(arrays, layout, None)
+
+
+def _leaf(aval: Any) -> Leaf:
+    return Leaf(tuple(aval.shape), aval.dtype, bool(aval.weak_type))
