@@ -189,10 +189,11 @@ class Term:
         stretched = [i for i, d in enumerate(dimensions) if self.out_axes[i].size != shape[d]]
         kept = {d: self.out_axes[i] for i, d in enumerate(dimensions) if i not in stretched}
         term = self.sum_axes(stretched)
-        return replace(term, out_axes=tuple(kept[d] if d in kept else plain(Label(n)) for d, n in enumerate(shape)))
+        return replace(term, out_axes=tuple(kept[d] if d in kept else plain(Label(int(n))) for d, n in enumerate(shape)))
 
     def restrict(self, axis: int, start: int, stride: int, count: int) -> Term | None:
         """Keeps ``count`` positions ``start + stride * i`` of an out axis; a negative stride reverses it."""
+        start, stride, count = int(start), int(stride), int(count)
         own = self.out_axes[axis]
         if isinstance(own, Affine) and len(own.strides) <= 1:
             met = intersect(own, Affine(own.size, start, ((Label(count), stride),)))
@@ -218,7 +219,7 @@ class Term:
 
     def place(self, axis: int, offset: int, size: int, scale: int = 1) -> Term | None:
         """Moves position ``i`` of an out axis to ``scale * i + offset`` of an axis of another size; others are zero."""
-        moved = self.out_axes[axis].shifted(scale=scale, offset=offset, size=size)
+        moved = self.out_axes[axis].shifted(scale=int(scale), offset=int(offset), size=int(size))
         term = self._with_axis(axis, moved)
         if isinstance(moved, Affine) and not moved.stays_inside:
             return term.restrict(axis, 0, 1, size)
@@ -428,7 +429,7 @@ class StructuredTangent:
             shape: The new shape, where it changes.
             dtype: The new dtype, where it changes.
         """
-        shape = self.shape if shape is None else tuple(shape)
+        shape = self.shape if shape is None else tuple(map(int, shape))
         blocks = []
         for block in self.blocks:
             terms = [] if 0 in shape or 0 in self.shape else [function(term) for term in block]
