@@ -14,9 +14,10 @@ def dependent_outputs(eqn: Any, flags: Sequence[bool]) -> list[bool]:
     """Returns for each result of an equation whether it depends on a flagged operand."""
     name, params = eqn.primitive.name, eqn.params
     if name == "scan":
-        return _scan(params, flags)
+        return through_scan(params["jaxpr"], flags, *_compat.scan_sizes(params))
     if name == "while":
-        return _while(params, flags)
+        skip = params["cond_nconsts"]
+        return through_while(params["body_jaxpr"], flags[skip:], params["body_nconsts"])
     if name == "cond":
         found = [through(branch, flags[1:]) for branch in params["branches"]]
         return [flags[0] or any(column) for column in zip(*found, strict=True)]
@@ -43,24 +44,23 @@ def _opened(jaxpr: Any) -> Jaxpr:
     return _compat.opened(jaxpr)[0] if isinstance(jaxpr, ClosedJaxpr) else jaxpr
 
 
-def _scan(params: Any, flags: Sequence[bool]) -> list[bool]:
-    n_consts, n_carry = _compat.scan_sizes(params)
+def through_scan(jaxpr: Any, flags: Sequence[bool], n_consts: int, n_carry: int) -> list[bool]:
+    """Returns for each result of a scan over a body whether it depends on a flagged operand."""
     consts, xs = list(flags[:n_consts]), list(flags[n_consts + n_carry :])
     carry = list(flags[n_consts : n_consts + n_carry])
     while True:
-        found = through(params["jaxpr"], [*consts, *carry, *xs])
+        found = through(jaxpr, [*consts, *carry, *xs])
         grown = [a or b for a, b in zip(carry, found[:n_carry], strict=True)]
         if grown == carry:
             return [*carry, *found[n_carry:]]
         carry = grown
 
 
-def _while(params: Any, flags: Sequence[bool]) -> list[bool]:
-    skip = params["cond_nconsts"]
-    consts = list(flags[skip : skip + params["body_nconsts"]])
-    carry = list(flags[skip + params["body_nconsts"] :])
+def through_while(jaxpr: Any, flags: Sequence[bool], n_consts: int) -> list[bool]:
+    """Returns for each carried value of a loop over a body whether it depends on a flagged constant or value."""
+    consts, carry = list(flags[:n_consts]), list(flags[n_consts:])
     while True:
-        grown = [a or b for a, b in zip(carry, through(params["body_jaxpr"], [*consts, *carry]), strict=True)]
+        grown = [a or b for a, b in zip(carry, through(jaxpr, [*consts, *carry]), strict=True)]
         if grown == carry:
             return carry
         carry = grown

@@ -1,0 +1,233 @@
+"""Structures that stand still: what a loop carries, and what branches agree on.
+
+A tangent goes into a traced subprogram, and out of it, as the arrays of its factors; its labels and maps stay behind.
+`hollow` takes the arrays out and leaves holes, `filled` puts arrays in. A *frame* is a tangent with at most one term a
+block, of one factor: the least structure that several tangents fit in, found by `grown`; `fitted` gives the arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+import numpy as np
+
+from symjac._factor import Factor
+from symjac._index_map import IndexMap, Indexed, Label, is_static
+from symjac._materialise import assemble
+from symjac._merge import align, whole_axes
+from symjac._tangent import StructuredTangent, Term
+
+
+@dataclass(frozen=True, eq=False)
+class Hole:
+    """The place of an array in a list of arrays.
+
+    Attributes:
+        place: The position in the list.
+        shape: The array's shape.
+        dtype: Its dtype.
+    """
+
+    place: int
+    shape: tuple[int, ...]
+    dtype: Any
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return len(self.shape)
+
+
+class Frame:
+    """Stands for the array of a frame."""
+
+
+class Emptier:
+    """Takes the arrays out of tangents and collects them, each once."""
+
+    def __init__(self) -> None:
+        self.arrays: list[Any] = []
+        self._holes: dict[int, Hole] = {}
+        self._maps: dict[int, Indexed] = {}
+
+    def hole(self, array: Any) -> Any:
+        """The hole of an array; an array that is known while tracing stays."""
+        if is_static(array):
+            return array
+        found = self._holes.get(id(array))
+        if found is None:
+            found = Hole(len(self.arrays), tuple(np.shape(array)), array.dtype)
+            self._holes[id(array)] = found
+            self.arrays.append(array)
+        return found
+
+    def __call__(self, value: Any) -> Any:
+        """A tangent without its arrays, or the hole of an array."""
+        if not isinstance(value, StructuredTangent):
+            array = np.asarray(value) if isinstance(value, int | float | complex) else value
+            return self.hole(array)
+        return map_arrays(value, self.hole, self._maps)
+
+
+def map_arrays(tangent: StructuredTangent, function: Any, maps: dict[int, Indexed] | None = None) -> StructuredTangent:
+    """Applies a function to the array of each factor and of each index map; equal maps stay one object."""
+    known: dict[int, Indexed] = {} if maps is None else maps
+
+    def axis(index_map: IndexMap) -> IndexMap:
+        if not isinstance(index_map, Indexed) or is_static(index_map.array):
+            return index_map
+        if id(index_map) not in known:
+            known[id(index_map)] = replace(index_map, array=function(index_map.array))
+        return known[id(index_map)]
+
+    def apply(term: Term) -> Term:
+        factors = tuple(f if is_static(f.array) else replace(f, array=function(f.array)) for f in term.factors)
+        return Term(factors, tuple(map(axis, term.out_axes)), tuple(map(axis, term.in_axes)))
+
+    return replace(tangent, blocks=tuple(tuple(map(apply, block)) for block in tangent.blocks))
+
+
+def filled(value: Any, arrays: Sequence[Any]) -> Any:
+    """A hollow value with its arrays put in."""
+    if isinstance(value, StructuredTangent):
+        return map_arrays(value, lambda hole: arrays[hole.place] if isinstance(hole, Hole) else hole)
+    return arrays[value.place] if isinstance(value, Hole) else value
+
+
+def same(a: StructuredTangent, b: StructuredTangent) -> bool:
+    """Whether two tangents have the very same terms."""
+    return all(
+        len(x) == len(y) and all(map(_same_term, x, y)) for x, y in zip(a.blocks, b.blocks, strict=True)
+    )
+
+
+def _same_term(a: Term, b: Term) -> bool:
+    if a is b:
+        return True
+    if a.axes != b.axes or len(a.factors) != len(b.factors):
+        return False
+    return all(f.array is g.array and f.labels == g.labels for f, g in zip(a.factors, b.factors, strict=True))
+
+
+# -- frames -----------------------------------------------------------------------------------------------------------
+
+
+def grown(old: StructuredTangent, new: Sequence[StructuredTangent]) -> StructuredTangent:
+    """The least frame that holds several tangents; `old` itself where it is a frame that holds the others already.
+
+    An axis of a frame whose map has to change becomes dense, so that growing comes to an end. Index maps that belong to
+    one trace (their array is a hole) become dense too.
+
+    Args:
+        old: A frame, or any tangent at first.
+        new: Tangents, hollow or not.
+    """
+    blocks = []
+    for own, *others in zip(old.blocks, *(t.blocks for t in new), strict=True):
+        added = [term for block in others for term in block]
+        blocks.append(_grown_block(own, added) if added else own)
+    unchanged = all(a is b for a, b in zip(blocks, old.blocks, strict=True))
+    return old if unchanged and is_frame(old) else replace(old, blocks=tuple(map(_as_frame, blocks)))
+
+
+def is_frame(tangent: StructuredTangent) -> bool:
+    """Whether each block of a tangent is empty or one term of one hole."""
+    return all(not block or _is_frame_block(block) for block in tangent.blocks)
+
+
+def _is_frame_block(block: tuple[Term, ...]) -> bool:
+    return len(block) == 1 and len(block[0].factors) == 1 and isinstance(block[0].factors[0].array, Frame)
+
+
+def _as_frame(block: tuple[Term, ...]) -> tuple[Term, ...]:
+    return block if not block or _is_frame_block(block) else _grown_block((), block)
+
+
+def _grown_block(old: tuple[Term, ...], new: Sequence[Term]) -> tuple[Term, ...]:
+    terms = [*old, *new]
+    rank = len(terms[0].axes)
+    dense = {i for i in range(rank) for term in terms if _is_fleeting(term.axes[i])}
+    before = _signature(old[0].axes) if _is_frame_block(old) else None
+    while True:
+        found = whole_axes(align(terms, dense=sorted(dense)), sorted(dense), terms)
+        after = _signature(found.axes)
+        if after == before:
+            return old
+        lonely = {i for i in range(rank) if _is_lonely(after[i]) and not found.axes[i].is_plain}
+        changed = {i for i in range(rank) if before is not None and after[i] != before[i]}
+        if (lonely | changed) <= dense:
+            break
+        dense |= lonely | changed
+    out = len(terms[0].out_axes)
+    return (Term((Factor(Frame(), found.labels),), found.axes[:out], found.axes[out:]),)
+
+
+def _is_fleeting(axis: IndexMap) -> bool:
+    return isinstance(axis, Indexed) and isinstance(axis.array, Hole)
+
+
+def _signature(axes: Sequence[IndexMap]) -> list[tuple[Any, ...]]:
+    """For each axis its map, with a label described by its size and by the axes that it occurs on."""
+    uses: dict[Label, tuple[int, ...]] = {}
+    for i, axis in enumerate(axes):
+        for label in axis.labels:
+            uses[label] = (*uses.get(label, ()), i)
+    signature = []
+    for axis in axes:
+        labels = tuple((label.size, uses[label]) for label in axis.labels)
+        if isinstance(axis, Indexed):
+            array = axis.array.tobytes() if isinstance(axis.array, np.ndarray) else id(axis.array)
+            signature.append((array, labels))
+        else:
+            signature.append((axis.offset, tuple(stride for _, stride in axis.strides), labels))
+    return signature
+
+
+def _is_lonely(described: tuple[Any, ...]) -> bool:
+    """Whether an axis has labels, none of which occurs on another axis."""
+    labels = described[-1]
+    return bool(labels) and all(len(set(uses)) == 1 for _, uses in labels)
+
+
+def fitted(tangent: StructuredTangent, frame: StructuredTangent) -> list[Any]:
+    """The arrays of the frame's blocks for a tangent that it holds."""
+    return [
+        _fitted_block(block, own[0], frame.dtype)
+        for block, own in zip(tangent.blocks, frame.blocks, strict=True)
+        if own
+    ]
+
+
+def _fitted_block(terms: Sequence[Term], frame: Term, dtype: Any) -> Any:
+    labels = frame.factors[0].labels
+    shape = tuple(label.size for label in labels)
+    if not terms:
+        return assemble([], [], shape, dtype)
+    found = align([frame, *terms])
+    assert _signature(found.axes) == _signature(frame.axes), "a structure does not fit its frame"
+    order = [view.labels[0] for view in found.views[0]]
+    places = [order.index(label) for label in labels]
+    views = [tuple(view[i] for i in places) for view in found.views[1:]]
+    return assemble([term.factors for term in terms], views, shape, dtype)
+
+
+def framed(frame: StructuredTangent, arrays: Sequence[Any]) -> StructuredTangent:
+    """The tangent that a frame and its arrays stand for."""
+    rest = iter(arrays)
+    blocks = [
+        tuple(replace(term, factors=(replace(term.factors[0], array=next(rest)),)) for term in block)
+        for block in frame.blocks
+    ]
+    return replace(frame, blocks=tuple(blocks))
+
+
+def frame_avals(frame: StructuredTangent) -> list[jax.ShapeDtypeStruct]:
+    """The shapes and dtypes of the arrays of a frame."""
+    return [
+        jax.ShapeDtypeStruct(tuple(label.size for label in block[0].factors[0].labels), frame.dtype)
+        for block in frame.blocks
+        if block
+    ]

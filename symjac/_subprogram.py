@@ -1,0 +1,71 @@
+"""Programs traced inside of the engine: the body of a loop, or a branch, on arrays and structured tangents."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+from jax.extend.core import Jaxpr, Literal
+
+from symjac import _compat
+from symjac._carry import Emptier, Hole, filled
+from symjac._interpreter import Record, recording
+
+
+@dataclass(frozen=True)
+class Subprogram:
+    """A traced function from arrays to arrays and tangents.
+
+    Attributes:
+        jaxpr: Its inputs are the constants and the arguments, its outputs the arrays of the results.
+        consts: The constants; arrays of an outer trace among them.
+        outs: The results: each array is a hole, unless it does not depend on the arguments.
+        records: What happened at its equations.
+    """
+
+    jaxpr: Jaxpr
+    consts: Sequence[Any]
+    outs: Sequence[Any]
+    records: Sequence[Record]
+
+    def __call__(self, *args: Any) -> list[Any]:
+        """The results for some arguments."""
+        arrays = jax.core.eval_jaxpr(self.jaxpr, (), *self.consts, *args)
+        return [filled(out, arrays) for out in self.outs]
+
+    def is_const(self, array: Any) -> bool:
+        """Whether an array of a result is one of the constants."""
+        return any(array is const for const in self.consts)
+
+
+def subprogram(function: Callable[..., Sequence[Any]], avals: Sequence[Any]) -> Subprogram:
+    """Traces a function of arrays whose results are arrays and structured tangents."""
+    outs: list[Any] = []
+
+    def run(*args: Any) -> list[Any]:
+        emptier = Emptier()
+        outs[:] = [emptier(value) for value in function(*args)]
+        return emptier.arrays
+
+    with recording() as records:
+        jaxpr, consts = _compat.opened(jax.make_jaxpr(run)(*avals))
+    known = dict(zip(jaxpr.invars, consts, strict=False))
+    arrays: list[Any] = []
+    for place, atom in enumerate(jaxpr.outvars):
+        if isinstance(atom, Literal):
+            arrays.append(atom.val)
+        else:
+            arrays.append(known.get(atom, Hole(place, tuple(atom.aval.shape), atom.aval.dtype)))
+    return Subprogram(jaxpr, consts, [filled(out, arrays) for out in outs], list(records))
+
+
+def abstract(aval: Any) -> jax.ShapeDtypeStruct:
+    """The type of an array, as an argument of `subprogram`."""
+    return jax.ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=aval.weak_type)
+
+
+def count_equations(jaxpr: Jaxpr) -> int:
+    """The number of equations of a jaxpr and of those inside of it."""
+    return sum(1 + sum(map(count_equations, _compat.inner_jaxprs(eqn.params))) for eqn in jaxpr.eqns)
