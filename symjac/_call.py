@@ -15,9 +15,9 @@ from jax.tree_util import PyTreeDef, tree_flatten, tree_structure
 
 from symjac import _checks
 from symjac._arguments import Argnums, Call, leaves_and_key, normalised_argnums, split
+from symjac._memo import Traced, memoised_call
 from symjac._modes import Kind, Transform, evaluate, evaluate_eagerly, structural_jaxpr
 from symjac._program import FlatFunction, trace
-from symjac._memo import Traced, memoised_call
 
 _interned = functools.lru_cache(maxsize=None)(Transform)
 _LEAF = tree_structure(0)
@@ -158,7 +158,10 @@ def _traced(transform: Transform, fun: Callable[..., Any], call: Call) -> Traced
     structure, skipped = structural_jaxpr(transform, function, closed, call.leaves)
 
     def engine(consts: Sequence[Array], leaves: Sequence[Array]) -> list[Array]:
-        return evaluate(transform, function, consts[skipped:], leaves)
+        try:
+            return evaluate(transform, function, consts[skipped:], leaves)
+        except ValueError as error:  # The number of steps of a loop, which reverse mode has to know, may be a value.
+            raise _NeedsValuesError from error
 
     static = (transform, function.n_outputs, function.active)
     return Traced(structure, engine, _finish(transform, outputs[0], call.active_tree), static)

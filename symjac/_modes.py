@@ -17,9 +17,9 @@ from symjac._program import (
     FlatFunction,
     TracedFunction,
     eager_forward_program,
-    eager_reverse_program,
     forward_program,
     is_inexact,
+    pullback_program,
     replaced,
     reverse_program,
     trace,
@@ -134,7 +134,7 @@ def _gradient(transform: Transform, function: TracedFunction, consts: Sequence[A
 
 def _typed_gradient(outputs: Sequence[Array], pullback: Any, active: Sequence[Array]) -> list[Array]:
     """Returns the gradient of one scalar, with the dtypes and weak types of the inputs."""
-    cotangents = pullback([jnp.ones((), outputs[0].dtype)])
+    cotangents = pullback([jnp.ones_like(outputs[0])])
     return [_typed(c, jax.typeof(leaf)) for c, leaf in zip(cotangents, active, strict=True)]
 
 
@@ -147,7 +147,11 @@ def evaluate_eagerly(
         return function(*replaced(leaves, active, active_leaves))
 
     def gradient(*active_leaves: Array) -> tuple[list[Array], list[Array]]:
-        outputs, aux, blocks = _eager_reverse(of_active, active_leaves)
+        outputs, pullback, aux = jax.vjp(of_active, *active_leaves, has_aux=True)
+        if [jnp.shape(output) for output in outputs] == [()]:
+            blocks = _typed_gradient(outputs, pullback, active_leaves)
+        else:
+            blocks = _transposed_blocks(outputs, pullback, active_leaves)
         return blocks, [*outputs, *aux] if transform.with_value else aux
 
     inputs = [leaves[i] for i in active]
@@ -166,9 +170,14 @@ def _eager_forward(function: FlatFunction, inputs: Sequence[Array]) -> tuple[lis
 
 
 def _eager_reverse(function: FlatFunction, inputs: Sequence[Array]) -> tuple[list[Array], list[Array], list[Array]]:
-    program, outputs, aux = eager_reverse_program(function, inputs)
+    outputs, pullback, aux = jax.vjp(function, *inputs, has_aux=True)
+    return outputs, aux, _transposed_blocks(outputs, pullback, inputs)
+
+
+def _transposed_blocks(outputs: Sequence[Array], pullback: Any, inputs: Sequence[Array]) -> list[Array]:
+    program = pullback_program(pullback, outputs, inputs)
     _, tangents = push_basis(program, program.closed.consts, [])
-    return outputs, aux, _reverse_blocks(_typeofs(outputs), _typeofs(inputs), tangents)
+    return _reverse_blocks(_typeofs(outputs), _typeofs(inputs), tangents)
 
 
 def _typeofs(arrays: Sequence[Array]) -> list[Any]:

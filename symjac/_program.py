@@ -162,21 +162,14 @@ def eager_forward_program(
     return _linear_program(linear, [], list(active)), outputs, aux
 
 
-def eager_reverse_program(
-    function: FlatFunction, active: Sequence[Array]
-) -> tuple[LinearProgram, list[Array], list[Array]]:
-    """Linearises and transposes a function that looks at the values of its arguments.
-
-    Returns:
-        A program without primals and values, the outputs, and the auxiliary arrays.
-    """
-    outputs, pullback, aux = jax.vjp(function, *active, has_aux=True)
+def pullback_program(pullback: Any, outputs: Sequence[Array], active: Sequence[Array]) -> LinearProgram:
+    """Returns the program, without primals and values, of what `jax.vjp` gave for a list of outputs."""
     inexact = [is_inexact(jax.typeof(leaf)) for leaf in active]
 
     def linear(primals: Sequence[Array], cotangents: Sequence[Array]) -> tuple[list[Array], list[Array]]:
         return [], [t for t, keep in zip(pullback(list(cotangents)), inexact, strict=True) if keep]
 
-    return _linear_program(linear, [], outputs), outputs, aux
+    return _linear_program(linear, [], outputs)
 
 
 def _linear_program(function: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) -> LinearProgram:
