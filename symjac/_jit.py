@@ -11,13 +11,14 @@ from typing import Any
 import jax
 from jax import Array
 from jax.extend.core import ClosedJaxpr
-from jax.tree_util import PyTreeDef, tree_flatten, tree_leaves, tree_structure, tree_unflatten
+from jax.tree_util import tree_flatten, tree_leaves, tree_structure
 
 from symjac import _compat
+from symjac._code import MEMO_NAME
 from symjac._compiled import Program, build_program
 from symjac._hoist import hoisted
 from symjac._memo import are_arrays, can_remember, placement, run_by_structure
-from symjac._structure import structural_key
+from symjac._structure import StructuralKey, structural_key
 
 _MAX_SIGNATURES = 256
 
@@ -28,9 +29,13 @@ class _Compiled:
 
     program: Program
     consts: Sequence[Any]
-    tree: PyTreeDef
+    finish: Callable[[list[Array]], Any]
     context: Hashable
     epoch: object
+
+
+_Traced = tuple[Callable[[], Program], StructuralKey, Sequence[Any], Callable[[list[Array]], Any]]
+"""How to build a program, the key of its structure, its constants, and what makes the user's result."""
 
 
 class Jitted:
@@ -41,10 +46,10 @@ class Jitted:
 
     _symjac_jit = True
 
-    def __init__(self, native: Any, fun: Callable[..., Any]):
-        """Takes what `jax.jit` made of a function."""
+    def __init__(self, native: Any, fun: Callable[..., Any], donates: bool):
+        """Takes what `jax.jit` made of a function, and whether it gives up arguments."""
         functools.update_wrapper(self, fun)
-        self._native = native
+        self._native, self._donates = native, donates
         self._compiled: dict[Hashable, _Compiled | None] = {}
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -60,7 +65,7 @@ class Jitted:
         if compiled is None:
             return self._native(*args, **kwargs)
         if compiled.epoch is _compat.epoch() and compiled.context == _compat.context():
-            return tree_unflatten(compiled.tree, compiled.program(compiled.consts, flat))
+            return compiled.finish(compiled.program(compiled.consts, flat))
         return self._first_call(key, flat, args, kwargs)
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
@@ -84,28 +89,48 @@ class Jitted:
 
     def _first_call(self, key: Hashable, flat: list[Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Traces the function, and runs a program of equal structure, which is compiled where there is none."""
+        if len(self._compiled) >= _MAX_SIGNATURES:
+            self._compiled.clear()
+        traced = self._traced_transform(flat, args, kwargs) or self._traced(flat, args, kwargs)
+        if traced is None:
+            self._compiled[key] = None
+            return self._native(*args, **kwargs)
+        build, structure, consts, finish = traced
         context, epoch = _compat.context(), _compat.epoch()
+        program, outputs = run_by_structure(structure, build, consts, flat)
+        self._compiled[key] = _Compiled(program, consts, finish, context, epoch)
+        return finish(outputs)
+
+    def _traced_transform(self, flat: list[Any], args: Any, kwargs: Any) -> _Traced | None:
+        """Traces the function that the jitted one is a transform of, where symjac did the transform."""
+        fun = self.__wrapped__
+        holder = vars(fun).get(MEMO_NAME) if isinstance(fun, types.FunctionType) else None
+        if holder is None or holder.owner() is not fun or holder.trace is None or self._donates:
+            return None
+        try:
+            traced, leaves = holder.trace(args, kwargs)
+        except Exception:  # JAX, which traces it next, has the right words for it.
+            return None
+        consts = list(traced.closed.consts)
+        if len(leaves) != len(flat) or not are_arrays(consts) or traced.closed.effects:
+            return None
+        structure = structural_key(traced.closed, (traced.static, placement([*consts, *flat])), _compat.context())
+        build = functools.partial(build_program, traced.engine, consts, flat)
+        return None if structure is None else (build, structure, consts, traced.finish)
+
+    def _traced(self, flat: list[Any], args: Any, kwargs: Any) -> _Traced | None:
         traced = self._native.trace(*args, **kwargs)
         closed = hoisted(traced.jaxpr)
         consts = list(closed.consts)
         donated = tuple(bool(info.donated) for info in tree_leaves(traced.args_info))
-        structure = None
-        if are_arrays(consts) and not closed.effects and len(donated) == len(flat) == len(closed.in_avals):
-            structure = structural_key(closed, ("jit", donated, placement([*consts, *flat])), context)
-        if len(self._compiled) >= _MAX_SIGNATURES:
-            self._compiled.clear()
-        if structure is None:
-            self._compiled[key] = None
-            return self._native(*args, **kwargs)
-        name = getattr(self, "__name__", "symjac")
-        build = functools.partial(_build, closed, consts, flat, name, donated)
-        program, outputs = run_by_structure(structure, build, consts, flat)
-        tree = tree_structure(traced.out_info)
-        self._compiled[key] = _Compiled(program, consts, tree, context, epoch)
-        return tree_unflatten(tree, outputs)
+        if not are_arrays(consts) or closed.effects or not len(donated) == len(flat) == len(closed.in_avals):
+            return None
+        structure = structural_key(closed, ("jit", donated, placement([*consts, *flat])), _compat.context())
+        build = functools.partial(_build, closed, consts, flat, getattr(self, "__name__", "symjac"), donated)
+        return None if structure is None else (build, structure, consts, tree_structure(traced.out_info).unflatten)
 
 
-_UNKNOWN = _Compiled(Program((), (), None), (), tree_structure(None), None, None)
+_UNKNOWN = _Compiled(Program((), (), None), (), list, None, None)
 
 
 def _signature(leaf: Any) -> Hashable:

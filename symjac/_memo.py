@@ -95,13 +95,14 @@ class Plan:
 class Holder:
     """What is remembered of one function; an attribute of it, or, where it can have none, in a table by its id."""
 
-    __slots__ = ("__weakref__", "derived", "owner", "plans")
+    __slots__ = ("__weakref__", "derived", "owner", "plans", "trace")
 
     def __init__(self, owner: Any = None):
         """Refers to the owner weakly."""
         self.owner: Callable[[], Any] = weakref.ref(owner) if owner is not None else lambda: None
         self.plans: dict[Hashable, Plan] = {}
         self.derived: dict[Hashable, Any] = {}
+        self.trace: Callable[[Any, Any], tuple[Traced, Sequence[Array]]] | None = None
 
     def __reduce__(self) -> tuple[type, tuple[()]]:
         """Copies and pickles as an empty one: what is remembered belongs to this function in this process."""

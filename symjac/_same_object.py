@@ -8,10 +8,12 @@ import weakref
 from collections.abc import Callable, Hashable
 from typing import Any, TypeVar
 
+from symjac._code import MEMO_NAME
 from symjac._memo import has_attributes, holder_of, memo_lock
 from symjac._structure import Identity, Uncertain, canonical
 
-_MAX_DERIVED = 64
+_MAX_DERIVED = 128
+_PLAIN = (type(None), bool, int, str)
 _Transform = TypeVar("_Transform", bound=Callable[..., Any])
 
 
@@ -43,19 +45,52 @@ def memoize(transform: _Transform) -> _Transform:
 
     @functools.wraps(transform)
     def memoised(*args: Any, **kwargs: Any) -> Any:
+        plain = _plain_key(transform, args, kwargs)
+        result = None if plain is None else _known(args[0], plain)
+        if result is not None:
+            return result
         found = _place(transform, signature, args, kwargs)
         if found is None:
             return transform(*args, **kwargs)
         derived, key, keep = found
         with memo_lock:
-            result = derived.pop(key, _dead)()
+            result = derived.get(key, _dead)()
             if result is None:
                 args, kwargs = _copied(list(args)), _copied(kwargs)
                 result = transform(*args, **kwargs)
-            _store(derived, key, result, keep)
+                _store(derived, key, result, keep)
+            if plain is not None:
+                _store(derived, plain, result, keep)
         return result
 
     return memoised  # type: ignore[return-value]
+
+
+def _plain_key(transform: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Hashable | None:
+    """Returns a key of options as they were written, or None where it takes more to compare them."""
+    if len(args) == 1 and not kwargs:
+        return transform
+    if not args:
+        return None
+    key = [transform]
+    for value in (*args[1:], *kwargs.values()):
+        if type(value) is tuple:
+            if any(type(each) not in _PLAIN for each in value):
+                return None
+            key.extend(map(type, value))
+        elif type(value) not in _PLAIN:
+            return None
+        key.append(type(value))
+    return (*key, args[1:], tuple(kwargs.items()))
+
+
+def _known(fun: Any, key: Hashable) -> Any:
+    """Returns the result that is kept in an attribute of the function, if there is one."""
+    namespace = getattr(fun, "__dict__", None)
+    holder = namespace.get(MEMO_NAME) if type(namespace) is dict else None
+    if holder is None or holder.owner() is not fun:
+        return None
+    return holder.derived.get(key, _dead)()
 
 
 def _dead() -> None:
@@ -116,7 +151,7 @@ def _store(derived: dict[Hashable, Callable[[], Any]], key: Hashable, result: An
     except TypeError:
         return
     while len(derived) > _MAX_DERIVED:
-        del derived[next(iter(derived))]
+        derived.pop(next(iter(derived)), None)
 
 
 def _itself(result: Any) -> Any:

@@ -3,29 +3,21 @@
 from __future__ import annotations
 
 import functools
-import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
-from jax import Array
-from jax.tree_util import tree_flatten, tree_leaves, tree_unflatten
 
-from symjac._arguments import Argnums, leaves_and_key, split
-from symjac._hoist import hoisted
+from symjac._arguments import Argnums
+from symjac._eager import Gradient, compiled, traced, traced_gradient
 from symjac._jit import Jitted
-from symjac._memo import Traced, can_remember, memoised_call
-from symjac._same_object import memoize
+from symjac._same_object import memoize as same_object
 
-_INLINED = {"inline"}
-_DONATING = {"donate_argnums", "donate_argnames"}
-_STATIC = (type(None), bool, int, float, complex, str, bytes)
+_SHARING = {"inline", "donate_argnums", "donate_argnames"}
+"""The options of `jax.jit` with which functions of the same structure share a program."""
 
 
-class _NeedsValuesError(Exception):
-    """A function could not be traced without the values of its arguments, or its results are no arrays."""
-
-
+@same_object
 def jit(fun: Callable[..., Any] | None = None, /, *, memoize: bool = True, **options: Any) -> Any:
     """Compiles a function, as `jax.jit` does, and once only for functions of the same structure.
 
@@ -45,15 +37,13 @@ def jit(fun: Callable[..., Any] | None = None, /, *, memoize: bool = True, **opt
     """
     if fun is None:
         return functools.partial(jit, memoize=memoize, **options)
-    return _jit(fun, **options) if memoize else jax.jit(fun, **options)
-
-
-@memoize
-def _jit(fun: Callable[..., Any], **options: Any) -> Any:
     native = jax.jit(fun, **options)
-    return Jitted(native, fun) if options.keys() <= _INLINED | _DONATING else native
+    if not memoize or not options.keys() <= _SHARING:
+        return native
+    return Jitted(native, fun, donates=bool(options.keys() - {"inline"}))
 
 
+@same_object
 def grad(
     fun: Callable[..., Any],
     argnums: Argnums = 0,
@@ -79,15 +69,14 @@ def grad(
     >>> float(symjac.grad(lambda x: x**2)(3.0))
     6.0
     """
-    options = (argnums, has_aux, holomorphic, allow_int, reduce_axes)
-    return _grad(fun, *options) if memoize else jax.grad(fun, *options)
+    theirs = jax.grad(fun, argnums, has_aux, holomorphic, allow_int, reduce_axes)
+    if not memoize or allow_int or reduce_axes:
+        return theirs
+    gradient = Gradient(isinstance(argnums, Sequence), has_aux, holomorphic, with_value=False)
+    return compiled(fun, theirs, argnums, functools.partial(traced_gradient, fun, gradient))
 
 
-@memoize
-def _grad(fun: Callable[..., Any], argnums: Argnums, *options: Any) -> Callable[..., Any]:
-    return _compiled("grad", fun, jax.grad(fun, argnums, *options), _positions(argnums))
-
-
+@same_object
 def value_and_grad(
     fun: Callable[..., Any],
     argnums: Argnums = 0,
@@ -109,16 +98,14 @@ def value_and_grad(
         reduce_axes: As for `jax.value_and_grad`.
         memoize: Whether a later call may use what was traced in an earlier one.
     """
-    options = (argnums, has_aux, holomorphic, allow_int, reduce_axes)
-    return _value_and_grad(fun, *options) if memoize else jax.value_and_grad(fun, *options)
+    theirs = jax.value_and_grad(fun, argnums, has_aux, holomorphic, allow_int, reduce_axes)
+    if not memoize or allow_int or reduce_axes:
+        return theirs
+    gradient = Gradient(isinstance(argnums, Sequence), has_aux, holomorphic, with_value=True)
+    return compiled(fun, theirs, argnums, functools.partial(traced_gradient, fun, gradient))
 
 
-@memoize
-def _value_and_grad(fun: Callable[..., Any], argnums: Argnums, *options: Any) -> Callable[..., Any]:
-    theirs = jax.value_and_grad(fun, argnums, *options)
-    return _compiled("value_and_grad", fun, theirs, _positions(argnums))
-
-
+@same_object
 def vmap(
     fun: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0, *args: Any, memoize: bool = True, **options: Any
 ) -> Callable[..., Any]:
@@ -132,22 +119,19 @@ def vmap(
         memoize: Whether a later call may use what was traced in an earlier one.
         **options: As for `jax.vmap`.
     """
-    transform = _vmap if memoize else jax.vmap
-    return transform(fun, in_axes, out_axes, *args, **options)
+    theirs = jax.vmap(fun, in_axes, out_axes, *args, **options)
+    if not memoize:
+        return theirs
 
-
-@memoize
-def _vmap(fun: Callable[..., Any], in_axes: Any, *args: Any, **options: Any) -> Callable[..., Any]:
     def mapped(count: int) -> tuple[int, ...]:
-        if isinstance(in_axes, (tuple, list)):
+        if isinstance(in_axes, tuple | list):
             return tuple(i for i, axis in enumerate(in_axes[:count]) if axis is not None)
         return tuple(range(count)) if in_axes is not None else ()
 
-    theirs = jax.vmap(fun, in_axes, *args, **options)
-    return _compiled("vmap", fun, theirs, mapped)
+    return compiled(fun, theirs, mapped, functools.partial(traced, theirs))
 
 
-@memoize
+@same_object
 def checkpoint(fun: Callable[..., Any], *, memoize: bool = True, **options: Any) -> Callable[..., Any]:
     """Makes a function recompute its residuals, as `jax.checkpoint` does; gives the same object for the same function.
 
@@ -176,12 +160,12 @@ def jvp(
     return _jvp(fun, has_aux)(primals, tangents)
 
 
-@memoize
+@same_object
 def _jvp(fun: Callable[..., Any], has_aux: bool) -> Callable[..., Any]:
     def theirs(primals: Any, tangents: Any) -> Any:
         return jax.jvp(fun, primals, tangents, has_aux)
 
-    return _compiled("jvp", fun, theirs, (0, 1))
+    return compiled(fun, theirs, (0, 1), functools.partial(traced, theirs))
 
 
 def vjp(
@@ -201,85 +185,9 @@ def vjp(
     return _vjp(fun, has_aux)(*primals)
 
 
-@memoize
+@same_object
 def _vjp(fun: Callable[..., Any], has_aux: bool) -> Callable[..., Any]:
     def theirs(*primals: Any) -> Any:
         return jax.vjp(fun, *primals, has_aux=has_aux)
 
-    return _compiled("vjp", fun, theirs, lambda count: tuple(range(count)))
-
-
-_Positions = tuple[int, ...] | Callable[[int], tuple[int, ...]]
-
-
-def _positions(argnums: Any) -> _Positions:
-    """Returns the differentiated positions; where they are none, JAX complains when it is called."""
-    try:
-        return tuple(map(operator.index, argnums)) if not hasattr(argnums, "__index__") else (operator.index(argnums),)
-    except TypeError:
-        return ()
-
-
-def _compiled(
-    kind: str, fun: Callable[..., Any], theirs: Callable[..., Any], positions: _Positions
-) -> Callable[..., Any]:
-    """Returns a function that computes what `theirs`, a transform of `fun`, computes.
-
-    Args:
-        kind: The name of the transform.
-        fun: The user's function.
-        theirs: The transformed function.
-        positions: The arguments whose leaves are made arrays; the others are passed on as they are.
-    """
-    static = (kind, object())
-
-    @functools.wraps(theirs)
-    def transformed(*args: Any, **kwargs: Any) -> Any:
-        if not can_remember(tree_leaves((args, kwargs))):
-            return theirs(*args, **kwargs)
-        selected = positions(len(args)) if callable(positions) else positions
-        try:
-            leaves, key = leaves_and_key(args, kwargs, selected)
-        except (TypeError, ValueError):
-            return theirs(*args, **kwargs)  # It has the right words for it.
-        trace = functools.partial(_traced, theirs, args, kwargs, selected, leaves)
-        try:
-            return memoised_call(fun, (static, key), leaves, trace)
-        except _NeedsValuesError:
-            return theirs(*args, **kwargs)
-
-    transformed.__wrapped__ = fun  # type: ignore[attr-defined]
-    return transformed
-
-
-def _traced(
-    theirs: Callable[..., Any], args: Any, kwargs: Any, selected: tuple[int, ...], leaves: Sequence[Array]
-) -> Traced:
-    call = split(args, kwargs, selected, leaves)
-    trees: list[Any] = []
-
-    def flat(*leaves: Array) -> list[Any]:
-        rebuilt, keywords = call.rebuild(leaves)
-        outputs, tree = tree_flatten(theirs(*rebuilt, **keywords))
-        static = [leaf if type(leaf) in _STATIC else None for leaf in outputs]
-        is_static = [type(leaf) in _STATIC for leaf in outputs]
-        trees.append((tree, static, is_static))
-        return [leaf for leaf, keep in zip(outputs, is_static, strict=True) if not keep]
-
-    try:
-        closed = hoisted(jax.make_jaxpr(flat)(*leaves))
-    except (TypeError, IndexError, ValueError, AttributeError) as error:
-        raise _NeedsValuesError from error
-
-    def engine(consts: Sequence[Any], leaves: Sequence[Any]) -> list[Array]:
-        return jax.core.eval_jaxpr(closed.jaxpr, consts, *leaves)
-
-    return Traced(closed, engine, functools.partial(_finish, *trees[0]), "jaxpr")
-
-
-def _finish(tree: Any, static: list[Any], is_static: list[bool], arrays: Sequence[Array]) -> Any:
-    if not any(is_static):
-        return tree_unflatten(tree, arrays)
-    remaining = iter(arrays)
-    pairs = zip(static, is_static, strict=True)
-    return tree_unflatten(tree, [leaf if keep else next(remaining) for leaf, keep in pairs])
+    return compiled(fun, theirs, lambda count: tuple(range(count)), functools.partial(traced, theirs))
