@@ -38,7 +38,8 @@ _MAX_BYTES = 4096
 _ATOMS = (
     *(type(None), bool, int, float, complex, str, bytes, range, type(Ellipsis), type(NotImplemented), types.CodeType),
     *(np.dtype, np.generic, np.ufunc, enum.Enum, jax.ShapeDtypeStruct, _compat.AbstractValue, jax.Device),
-    *(type(_compat.UNSPECIFIED), jax.sharding.Sharding, jax.sharding.Mesh, jax.sharding.PartitionSpec, types.GetSetDescriptorType, types.MemberDescriptorType),
+    *(type(_compat.UNSPECIFIED), jax.sharding.Sharding, jax.sharding.Mesh, jax.sharding.PartitionSpec, types.GetSetDescriptorType),
+    *(types.MemberDescriptorType, type(jax.named_scope("name"))),
     *(inspect.Signature, types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType, types.GenericAlias),
 )
 _CUSTOM_RULES = (jax.custom_jvp, jax.custom_vjp, custom_vmap)
