@@ -9,6 +9,18 @@ from symjac._api import (
     value_and_jacfwd,
     value_and_jacrev,
 )
+from symjac._equinox import (
+    filter_grad,
+    filter_hessian,
+    filter_jacfwd,
+    filter_jacobian,
+    filter_jacrev,
+    filter_linearize,
+    filter_value_and_grad,
+    filter_value_and_jacfwd,
+    filter_value_and_jacrev,
+)
+from symjac._filter_jit import filter_jit
 from symjac._jacobian import Jacobian
 from symjac._linearize import linearize
 from symjac._memo import cache_info, clear_caches
@@ -22,6 +34,16 @@ __all__ = [
     "cache_info",
     "checkpoint",
     "clear_caches",
+    "filter_grad",
+    "filter_hessian",
+    "filter_jacfwd",
+    "filter_jacobian",
+    "filter_jacrev",
+    "filter_jit",
+    "filter_linearize",
+    "filter_value_and_grad",
+    "filter_value_and_jacfwd",
+    "filter_value_and_jacrev",
     "grad",
     "hessian",
     "jacfwd",

@@ -201,3 +201,21 @@ def current_trace() -> Any:
 def inner_jaxprs(params: Any) -> list[Jaxpr]:
     """Returns the jaxprs in the parameters of an equation."""
     return list(core.jaxprs_in_params(params))
+
+
+def evaluate_closed(jaxpr: ClosedJaxpr, args: Sequence[Any]) -> list[Any]:
+    """Returns the results of a closed jaxpr."""
+    return core.jaxpr_as_fun(jaxpr)(*args)
+
+
+def contains(jaxpr: Jaxpr, names: Sequence[str]) -> bool:
+    """Whether a jaxpr, or one inside it, has an equation of a primitive of one of these names."""
+    return any(
+        eqn.primitive.name in names or any(contains(inner, names) for inner in core.jaxprs_in_params(eqn.params))
+        for eqn in jaxpr.eqns
+    )
+
+
+def inner_jaxprs(params: Any) -> list[Jaxpr]:
+    """Returns the jaxprs in the parameters of an equation, without their constants."""
+    return list(core.jaxprs_in_params(params))
