@@ -15,7 +15,7 @@ from jax.tree_util import PyTreeDef, tree_flatten, tree_structure
 
 from symjac import _checks
 from symjac._arguments import Argnums, Call, leaves_and_key, normalised_argnums, split
-from symjac._memo import Traced, memoised_call
+from symjac._memo import Traced, holder_of, memoised_call
 from symjac._modes import Kind, Transform, evaluate, evaluate_eagerly, structural_jaxpr
 from symjac._program import FlatFunction, trace
 
@@ -91,6 +91,13 @@ def transformed(
             pass
         return _computed_eagerly(transform, fun, split(args, kwargs, transform.argnums, leaves))
 
+    def of_arguments(args: Any, kwargs: Any) -> tuple[Traced, Sequence[Array]]:
+        transform = request()
+        leaves, _ = leaves_and_key(args, kwargs, transform.argnums)
+        return _traced(transform, fun, split(args, kwargs, transform.argnums, leaves)), leaves
+
+    if memoize and (holder := holder_of(jacfun)) is not None:
+        holder.trace = of_arguments  # For `symjac.jit`.
     return jacfun
 
 
