@@ -15,7 +15,7 @@ from jax.tree_util import PyTreeDef, tree_flatten, tree_structure
 
 from symjac import _checks
 from symjac._arguments import Argnums, Call, leaves_and_key, normalised_argnums, split
-from symjac._memo import Traced, holder_of, memoised_call
+from symjac._memo import NeedsValuesError, Traced, holder_of, memoised_call
 from symjac._modes import Kind, Transform, evaluate, evaluate_eagerly, structural_jaxpr
 from symjac._program import FlatFunction, trace
 
@@ -26,10 +26,6 @@ _DOCSTRING = (
     "Jacobian of {fun} with respect to positional argument(s) {argnums}. Takes the same arguments as {fun} but returns "
     "the jacobian of the output with respect to the arguments at positions {argnums}."
 )
-
-
-class _NeedsValuesError(Exception):
-    """A function could not be traced without the values of its arguments."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +83,7 @@ def transformed(
 
         try:
             return memoised_call(fun, (transform, key), leaves, traced, memoize)
-        except _NeedsValuesError:
+        except NeedsValuesError:
             pass
         return _computed_eagerly(transform, fun, split(args, kwargs, transform.argnums, leaves))
 
@@ -160,7 +156,7 @@ def _traced(transform: Transform, fun: Callable[..., Any], call: Call) -> Traced
     try:
         function, closed = trace(_flat(fun, call, transform.has_aux, outputs), call.leaves, call.active)
     except (TypeError, IndexError, ValueError) as error:
-        raise _NeedsValuesError from error
+        raise NeedsValuesError from error
     _check_outputs(transform, function.output_avals)
     structure, skipped = structural_jaxpr(transform, function, closed, call.leaves)
 
@@ -168,7 +164,7 @@ def _traced(transform: Transform, fun: Callable[..., Any], call: Call) -> Traced
         try:
             return evaluate(transform, function, consts[skipped:], leaves)
         except ValueError as error:  # The number of steps of a loop, which reverse mode has to know, may be a value.
-            raise _NeedsValuesError from error
+            raise NeedsValuesError from error
 
     static = (transform, function.n_outputs, function.active)
     return Traced(structure, engine, _finish(transform, outputs[0], call.active_tree), static)

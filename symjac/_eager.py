@@ -16,16 +16,12 @@ from jax.tree_util import PyTreeDef, tree_flatten, tree_leaves
 from symjac import _compat
 from symjac._arguments import Call, leaves_and_key, split
 from symjac._hoist import hoisted
-from symjac._memo import Traced, can_remember, holder_of, memoised_call
+from symjac._memo import NeedsValuesError, Traced, can_remember, holder_of, memoised_call
 
 Positions = Any
 """The positions of the arguments that are made arrays; or, for a number of arguments, a function that gives them."""
 
 Trace = Callable[[Call], Traced]
-
-
-class NeedsValuesError(Exception):
-    """A function could not be traced without the values of its arguments, or its results are no arrays."""
 
 
 def compiled(

@@ -17,7 +17,7 @@ from symjac import _compat
 from symjac._code import MEMO_NAME
 from symjac._compiled import Program, build_program
 from symjac._hoist import hoisted
-from symjac._memo import are_arrays, can_remember, placement, run_by_structure
+from symjac._memo import NeedsValuesError, are_arrays, can_remember, placement, run_by_structure
 from symjac._structure import StructuralKey, structural_key
 
 _MAX_SIGNATURES = 256
@@ -91,15 +91,19 @@ class Jitted:
         """Traces the function, and runs a program of equal structure, which is compiled where there is none."""
         if len(self._compiled) >= _MAX_SIGNATURES:
             self._compiled.clear()
-        traced = self._traced_transform(flat, args, kwargs) or self._traced(flat, args, kwargs)
-        if traced is None:
-            self._compiled[key] = None
-            return self._native(*args, **kwargs)
-        build, structure, consts, finish = traced
-        context, epoch = _compat.context(), _compat.epoch()
-        program, outputs = run_by_structure(structure, build, consts, flat)
-        self._compiled[key] = _Compiled(program, consts, finish, context, epoch)
-        return finish(outputs)
+        for trace in (self._traced_transform, self._traced):
+            traced = trace(flat, args, kwargs)
+            if traced is not None:
+                build, structure, consts, finish = traced
+                context, epoch = _compat.context(), _compat.epoch()
+                try:
+                    program, outputs = run_by_structure(structure, build, consts, flat)
+                except NeedsValuesError:
+                    continue
+                self._compiled[key] = _Compiled(program, consts, finish, context, epoch)
+                return finish(outputs)
+        self._compiled[key] = None
+        return self._native(*args, **kwargs)
 
     def _traced_transform(self, flat: list[Any], args: Any, kwargs: Any) -> _Traced | None:
         """Traces the function that the jitted one is a transform of, where symjac did the transform."""

@@ -53,6 +53,10 @@ class Traced:
     static: Hashable = ()
 
 
+class NeedsValuesError(Exception):
+    """A function could not be traced without the values of its arguments, or its results are no arrays."""
+
+
 class CacheInfo(NamedTuple):
     """What the memo did and holds.
 
