@@ -12,7 +12,7 @@ from jax.tree_util import PyTreeDef
 
 from symjac import rules
 from symjac._arguments import Call, leaves_and_key, split
-from symjac._call import _check_callable, _flat, _NeedsValuesError, _Outputs
+from symjac._call import _check_callable, _flat, NeedsValuesError, _Outputs
 from symjac._interpreter import push_basis
 from symjac._jacobian import Jacobian, Trees
 from symjac._memo import Traced, memoised_call
@@ -65,7 +65,7 @@ def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> 
 
     try:
         return memoised_call(fun, ("linearize", has_aux, key) if key is not None else None, leaves, traced)
-    except _NeedsValuesError:
+    except NeedsValuesError:
         pass
     return _linearized_eagerly(fun, split(primals, {}, argnums, leaves), has_aux)
 
@@ -102,7 +102,7 @@ def _traced(fun: Callable[..., Any], call: Call, has_aux: bool) -> Traced:
     try:
         function, closed = trace(_flat(fun, call, has_aux, outputs), call.leaves, active)
     except (TypeError, IndexError, ValueError) as error:
-        raise _NeedsValuesError from error
+        raise NeedsValuesError from error
 
     def engine(consts: Sequence[Array], leaves: Sequence[Array]) -> Any:
         return _evaluate(function, consts, leaves)
