@@ -14,7 +14,7 @@ from jax.tree_util import register_pytree_node_class, tree_flatten, tree_unflatt
 
 from symjac import _linearize
 from symjac._arguments import Call
-from symjac._call import _computed_eagerly, _interned, _NeedsValuesError, _traced
+from symjac._call import _computed_eagerly, _interned, NeedsValuesError, _traced
 from symjac._filtered import FilteredCall, bound, like, separated, taken_apart
 from symjac._hoist import hoisted
 from symjac._memo import Traced, can_remember, memoised_call
@@ -126,7 +126,7 @@ def _jacobian(options: Options, call: FilteredCall) -> Any:
 
     try:
         return memoised_call(call.owner, (options, key), call.leaves, traced, options.memoize)
-    except _NeedsValuesError:
+    except NeedsValuesError:
         pass
     return finish(_computed_eagerly(transform, function, call.opened()))
 
@@ -176,7 +176,7 @@ def _gradient(options: Options, fun: Any, args: tuple[Any, ...], kwargs: dict[st
         return theirs(fun, args[:1], args[1:], kwargs)
     try:
         return memoised_call(call.owner, (options, call.key), leaves, lambda: _plainly_traced(theirs, call.opened()))
-    except _NeedsValuesError:
+    except NeedsValuesError:
         return theirs(fun, args[:1], args[1:], kwargs)
 
 
@@ -194,7 +194,7 @@ def _plainly_traced(theirs: Callable[..., Any], call: Call) -> Traced:
     try:
         closed = hoisted(jax.make_jaxpr(flat)(*call.leaves))
     except (TypeError, IndexError, ValueError, AttributeError) as error:
-        raise _NeedsValuesError from error
+        raise NeedsValuesError from error
 
     def engine(consts: Sequence[Any], leaves: Sequence[Any]) -> list[Array]:
         return jax.core.eval_jaxpr(closed.jaxpr, consts, *leaves)
@@ -398,7 +398,7 @@ def filter_linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = Fal
     whole = None if key is None else ("filter_linearize", has_aux, key)
     try:
         return memoised_call(call.owner, whole, call.leaves, traced)
-    except _NeedsValuesError:
+    except NeedsValuesError:
         pass
     return finish(_linearize._linearized_eagerly(function, call.opened(), True))
 
