@@ -22,7 +22,7 @@ from jax.extend.core import Jaxpr, Literal, Primitive
 from symjac import _compat
 from symjac._dense import map_over_basis
 from symjac._materialise import materialise as _materialise
-from symjac._merge import settle
+from symjac._merge import compact, settle
 from symjac._program import LinearProgram
 from symjac._sharing import sharing
 from symjac._static import evaluate
@@ -163,7 +163,7 @@ def push_basis(
 def materialise(tangent: StructuredTangent, leaf: int, *, transposed: bool = False) -> Any:
     """`symjac._materialise.materialise` under the engine's own promotion settings."""
     with engine_settings():
-        return _materialise(tangent, leaf, transposed=transposed)
+        return _materialise(compact(tangent), leaf, transposed=transposed)
 
 
 @contextlib.contextmanager

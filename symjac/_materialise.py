@@ -12,11 +12,13 @@ import numpy as np
 from jax import lax
 
 from symjac._factor import Factor, cast, contract
-from symjac._index_map import Affine, IndexMap, Label, spread, union
+from symjac._index_map import Affine, IndexMap, Label, is_static, spread, union
 from symjac._tangent import StructuredTangent, Term
 
 # Up to this many elements a result with several pieces is read from a list of its values by one gather.
 _SMALL = 512
+# Blocks up to this many elements go into a scatter that is needed anyway.
+_SMALL_BLOCK = 64
 # Index arrays up to this many elements are constants of the program; longer ones are computed from an iota.
 _MOST_CONSTANT_INDICES = 4096
 
@@ -83,8 +85,16 @@ def assemble(factors: Sequence[Sequence[Factor]], axes: Sequence[Sequence[IndexM
             return small
     filled: list[list[tuple[int, int]]] | None = [] if base is None else None
     base = jnp.zeros(shape, dtype) if base is None else jnp.asarray(base)
-    for piece in sorted(rest, key=lambda piece: not piece.is_block):
-        base = _add_block(base, piece, filled) if piece.is_block else _scatter(base, piece)
+    groups: dict[tuple[int, ...], list[_Updates]] = {}
+    scattered = any(not piece.is_block for piece in rest)
+    for piece in rest:
+        if piece.is_block and not (scattered and np.size(piece.values) <= _SMALL_BLOCK):
+            base = _add_block(base, piece, filled)
+        else:
+            updates = _updates(piece)
+            groups.setdefault(updates.window, []).append(updates)
+    for window, group in groups.items():
+        base = _scatter(base, window, group)
     return base
 
 
@@ -141,34 +151,69 @@ def _add_block(base: Any, piece: _Piece, filled: list[list[tuple[int, int]]] | N
     return lax.dynamic_update_slice(base, values, [np.int32(start) for start in starts])
 
 
-def _scatter(base: Any, piece: _Piece) -> Any:
-    labels = piece.complex_labels
-    sizes = tuple(label.size for label in labels)
-    columns, operand_axes = [], []
+@dataclass(frozen=True)
+class _Updates:
+    """The updates of a scatter: rows of start positions, and for each row a window of values.
+
+    Attributes:
+        window: The size of the window along each axis; 0 where the axis takes a single position.
+        starts: For each axis its start positions, all of the shape of the rows; None for zero everywhere.
+        values: The values, of shape ``(*rows, *window)``.
+        unique: Whether no two rows meet.
+        safe: Whether no row leads out of the result.
+    """
+
+    window: tuple[int, ...]
+    starts: tuple[Any, ...]
+    values: Any
+    unique: bool
+    safe: bool
+
+
+def _updates(piece: _Piece) -> _Updates:
+    sizes = tuple(label.size for label in piece.complex_labels)
+    window, starts = [], []
     for i, axis in enumerate(piece.axes):
-        if i in piece.windows and axis.offset == 0:  # type: ignore[union-attr]
-            continue
-        operand_axes.append(i)
-        columns.append(jnp.full(sizes, axis.offset, jnp.int32) if i in piece.windows else _index(axis, labels))  # type: ignore[union-attr]
-    safe = all(axis.stays_inside for axis in piece.axes)
+        wide = i in piece.windows and bool(axis.labels)
+        window.append(math.prod(label.size for label in axis.labels) if wide else 0)
+        if i in piece.windows:
+            assert isinstance(axis, Affine)
+            starts.append(None if wide and axis.offset == 0 else np.full(sizes, axis.offset, np.int32))
+        else:
+            starts.append(_index(axis, piece.complex_labels))
+    single = {axis.labels[0] for axis in piece.axes if isinstance(axis, Affine) and len(axis.strides) == 1}
+    unique = all(label in single for label in piece.complex_labels)
+    values = jnp.reshape(jnp.asarray(piece.values), (*sizes, *(n for n in window if n)))
+    return _Updates(tuple(window), tuple(starts), values, unique, all(axis.stays_inside for axis in piece.axes))
+
+
+def _scatter(base: Any, window: tuple[int, ...], group: Sequence[_Updates]) -> Any:
+    """Adds all updates with windows of the same shape in one scatter."""
+    moving = [i for i in range(len(window)) if any(updates.starts[i] is not None for updates in group)]
+    wide = [n for n in window if n]
+    rows, values = [], []
+    for updates in group:
+        count = math.prod(updates.values.shape[: updates.values.ndim - len(wide)])
+        zeros = np.zeros(count, np.int32)
+        columns = [zeros if updates.starts[i] is None else updates.starts[i].reshape(count) for i in moving]
+        static = all(isinstance(column, np.ndarray) for column in columns)
+        rows.append((np if static else jnp).stack(columns, axis=-1))
+        values.append(cast(jnp.reshape(updates.values, (count, *wide)), base.dtype))
+    static = all(isinstance(row, np.ndarray) for row in rows)
     return lax.scatter_add(
         base,
-        jnp.stack(columns, axis=-1),
-        cast(jnp.asarray(piece.values), base.dtype),
+        jnp.asarray(np.concatenate(rows)) if static else lax.concatenate([jnp.asarray(row) for row in rows], 0),
+        values[0] if len(values) == 1 else lax.concatenate(values, 0),
         lax.ScatterDimensionNumbers(
-            update_window_dims=tuple(range(len(labels), len(labels) + len(piece.windows))),
-            inserted_window_dims=tuple(i for i in range(len(piece.axes)) if i not in piece.windows),
-            scatter_dims_to_operand_dims=tuple(operand_axes),
+            update_window_dims=tuple(range(1, 1 + len(wide))),
+            inserted_window_dims=tuple(i for i, n in enumerate(window) if not n),
+            scatter_dims_to_operand_dims=tuple(moving),
         ),
-        unique_indices=_is_injective(piece),
-        mode=lax.GatherScatterMode.PROMISE_IN_BOUNDS if safe else lax.GatherScatterMode.FILL_OR_DROP,
+        unique_indices=len(group) == 1 and group[0].unique,
+        mode=lax.GatherScatterMode.PROMISE_IN_BOUNDS
+        if all(updates.safe for updates in group)
+        else lax.GatherScatterMode.FILL_OR_DROP,
     )
-
-
-def _is_injective(piece: _Piece) -> bool:
-    """Whether each complex label can be read off some axis, so that no two updates meet."""
-    single = {axis.labels[0] for axis in piece.axes if isinstance(axis, Affine) and len(axis.strides) == 1}
-    return all(label in single for label in piece.complex_labels)
 
 
 def _index(axis: IndexMap, labels: tuple[Label, ...]) -> Any:
@@ -178,7 +223,8 @@ def _index(axis: IndexMap, labels: tuple[Label, ...]) -> Any:
         for label, stride in axis.strides:
             total = total + np.int32(stride) * lax.broadcasted_iota(np.int32, shape, labels.index(label))
         return total
-    return jnp.broadcast_to(jnp.asarray(spread(axis.index(), axis.labels, labels), jnp.int32), shape)
+    index = spread(axis.index(), axis.labels, labels)
+    return np.broadcast_to(index, shape) if is_static(index) else jnp.broadcast_to(index.astype(jnp.int32), shape)
 
 
 def _gather_small(pieces: Sequence[_Piece], shape: tuple[int, ...], dtype: Any) -> Any | None:

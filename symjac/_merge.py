@@ -24,6 +24,8 @@ from symjac._tangent import StructuredTangent, Term
 # More terms than this are joined, unless the join would hold this many times more than the terms.
 _MOST_TERMS = 12
 _DEAREST_JOIN = 64
+# Before they are written, terms that share their deltas are joined where this makes them at most so many times larger.
+_SLACK = 4
 
 
 @dataclass(frozen=True)
@@ -213,13 +215,50 @@ def add_terms(blocks: Sequence[Sequence[Term]], dtype: Any) -> tuple[Term, ...]:
 
 
 def _join_if_full(terms: Sequence[Term], dtype: Any) -> tuple[Term, ...]:
+    terms = _join_clusters(terms, dtype, slack=1)
     if len(terms) < 2:
-        return tuple(terms)
+        return terms
     found = align(terms)
     held = sum(term.stored for term in terms)
     if held >= found.size or (len(terms) > _MOST_TERMS and found.size <= _DEAREST_JOIN * held):
         return (join(terms, dtype, found),)
-    return tuple(terms)
+    return terms
+
+
+def _join_clusters(terms: Sequence[Term], dtype: Any, slack: int) -> tuple[Term, ...]:
+    """Joins the terms that share all their deltas, where the join holds at most `slack` times as much as they do."""
+    clusters: dict[Any, list[Term]] = {}
+    for term in terms:
+        clusters.setdefault(_deltas(term), []).append(term)
+    result: list[Term] = []
+    for deltas, cluster in clusters.items():
+        found = align(cluster) if deltas and 1 < len(cluster) < len(terms) + slack - 1 else None
+        if found is not None and found.size <= slack * sum(term.stored for term in cluster):
+            result.append(join(cluster, dtype, found))
+        else:
+            result.extend(cluster)
+    return tuple(result)
+
+
+def _deltas(term: Term) -> frozenset[Any]:
+    """The deltas of a term, up to a renaming and a shift of labels: for each label its axes and how they depend on it."""
+    found: dict[Label, list[Any]] = {}
+    first: dict[Label, int] = {}
+    for i, axis in enumerate(term.axes):
+        for label in axis.labels:
+            if isinstance(axis, Indexed):
+                how: Any = id(axis.array)
+            else:
+                stride = dict(axis.strides)[label]
+                how = (stride, axis.offset - stride * first.setdefault(label, axis.offset // stride))
+            found.setdefault(label, []).append((i, how))
+    return frozenset(tuple(uses) for uses in found.values() if len(uses) > 1)
+
+
+def compact(tangent: StructuredTangent) -> StructuredTangent:
+    """Fewer terms for the same tangent, to be materialised: those that share their deltas are joined."""
+    blocks = tuple(_join_clusters(block, tangent.dtype, slack=_SLACK) for block in tangent.blocks)
+    return replace(tangent, blocks=blocks)
 
 
 def add_tangents(tangents: Sequence[StructuredTangent], dtype: Any = None) -> StructuredTangent:
