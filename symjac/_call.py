@@ -158,7 +158,10 @@ def _traced(transform: Transform, fun: Callable[..., Any], call: Call) -> Traced
     except (TypeError, IndexError, ValueError) as error:
         raise NeedsValuesError from error
     _check_outputs(transform, function.output_avals)
-    structure, skipped = structural_jaxpr(transform, function, closed, call.leaves)
+    try:
+        structure, skipped = structural_jaxpr(transform, function, closed, call.leaves)
+    except ValueError as error:
+        raise NeedsValuesError from error
 
     def engine(consts: Sequence[Array], leaves: Sequence[Array]) -> list[Array]:
         try:

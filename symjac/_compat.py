@@ -160,8 +160,9 @@ def called_jaxpr(params: Any) -> tuple[Jaxpr, list[Any]]:
 def scan_sizes(params: Any) -> tuple[int, int]:
     """Returns the numbers of constants and of carried values of a scan equation."""
     if "ft_in" in params:  # JAX 0.12 describes the operands by trees.
-        consts, carry, _ = params["ft_in"]
-        return len(consts), len(carry)
+        n_operands = len(params["jaxpr"].in_avals)
+        consts, carry, _ = params["ft_in"].update(range(n_operands)).unpack()
+        return len(list(consts)), len(list(carry))
     return params["num_consts"], params["num_carry"]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -12,6 +13,7 @@ from jax import Array
 from jax.extend.core import ClosedJaxpr
 
 from symjac import _compat, rules
+from symjac._directions import cheapest, may_turn, own_unless_dear
 from symjac._interpreter import materialise, push_basis
 from symjac._program import (
     FlatFunction,
@@ -64,10 +66,18 @@ def evaluate(
     """Returns the outputs, where asked for, then the auxiliary arrays, then the blocks of the Jacobian by rows."""
     if transform.kind == "hessian":
         gradient, closed = trace(_gradient(transform, function, consts), leaves, function.active)
-        return _forward(gradient, closed.consts, leaves, with_value=False)
-    if transform.kind == "jacfwd":
-        return _forward(function, consts, leaves, transform.with_value)
-    return _reverse(function, consts, leaves, transform.with_value)
+        return _derivative(gradient, closed.consts, leaves)
+
+    def run(consts: Sequence[Array], leaves: Sequence[Array], *, reverse: bool) -> list[Array]:
+        as_inputs = transform.kind != "jacfwd"
+        return _derivative(function, consts, leaves, transform.with_value, reverse=reverse, as_inputs=as_inputs)
+
+    if transform.kind == "jacobian":
+        return cheapest(run, function, consts, leaves)
+    reverse = transform.kind == "jacrev"
+    if may_turn(function, reverse):
+        return own_unless_dear(run, function, consts, leaves, reverse=reverse)
+    return run(consts, leaves, reverse=reverse)
 
 
 def structural_jaxpr(
@@ -101,20 +111,19 @@ def structural_jaxpr(
     return _compat.closed(jaxpr, [*extra, *consts]), len(extra)
 
 
-def _forward(
-    function: TracedFunction, consts: Sequence[Array], leaves: Sequence[Array], with_value: bool
+def _derivative(
+    function: TracedFunction,
+    consts: Sequence[Array],
+    leaves: Sequence[Array],
+    with_value: bool = False,
+    *,
+    reverse: bool = False,
+    as_inputs: bool = False,
 ) -> list[Array]:
-    program = forward_program(function, consts, leaves, with_value)
+    """Returns the values and the blocks, computed in a direction, with the dtypes of the inputs or of the outputs."""
+    program = (reverse_program if reverse else forward_program)(function, consts, leaves, with_value)
     values, tangents = push_basis(program, program.closed.consts, leaves)
-    return [*values, *_forward_blocks(function.output_avals, function.active_avals, tangents)]
-
-
-def _reverse(
-    function: TracedFunction, consts: Sequence[Array], leaves: Sequence[Array], with_value: bool
-) -> list[Array]:
-    program = reverse_program(function, consts, leaves, with_value)
-    values, tangents = push_basis(program, program.closed.consts, leaves)
-    return [*values, *_reverse_blocks(function.output_avals, function.active_avals, tangents)]
+    return [*values, *_blocks(function.output_avals, function.active_avals, tangents, reverse, as_inputs)]
 
 
 def _gradient(transform: Transform, function: TracedFunction, consts: Sequence[Array]) -> FlatFunction:
@@ -125,7 +134,7 @@ def _gradient(transform: Transform, function: TracedFunction, consts: Sequence[A
             active = [leaves[i] for i in function.active]
             outputs, pullback, aux = jax.vjp(function.of_active(consts, leaves), *active, has_aux=True)
             return _typed_gradient(outputs, pullback, active), [*outputs, *aux] if transform.with_value else aux
-        arrays = _reverse(function, consts, leaves, transform.with_value)
+        arrays = _derivative(function, consts, leaves, transform.with_value, reverse=True, as_inputs=True)
         first = len(arrays) - len(function.output_avals) * len(function.active)
         return arrays[first:], arrays[:first]
 
@@ -158,15 +167,31 @@ def evaluate_eagerly(
     if transform.kind == "hessian":
         _, aux, blocks = _eager_forward(gradient, inputs)
         return [*aux, *blocks]
-    run = _eager_forward if transform.kind == "jacfwd" else _eager_reverse
-    outputs, aux, blocks = run(of_active, inputs)
+    outputs, aux, blocks = _eager_derivative(transform.kind, of_active, inputs)
     return [*(outputs if transform.with_value else []), *aux, *blocks]
+
+
+def _eager_derivative(
+    kind: Kind, function: FlatFunction, inputs: Sequence[Array]
+) -> tuple[list[Array], list[Array], list[Array]]:
+    if kind == "jacfwd":
+        return _eager_forward(function, inputs)
+    try:
+        return _eager_reverse(function, inputs)
+    except ValueError:
+        if kind == "jacrev":
+            raise
+        with contextlib.suppress(TypeError):
+            outputs, aux, blocks = _eager_forward(function, inputs)
+            avals = _typeofs(inputs)
+            return outputs, aux, [_typed(block, avals[i % len(avals)]) for i, block in enumerate(blocks)]
+        raise
 
 
 def _eager_forward(function: FlatFunction, inputs: Sequence[Array]) -> tuple[list[Array], list[Array], list[Array]]:
     program, outputs, aux = eager_forward_program(function, inputs)
     _, tangents = push_basis(program, program.closed.consts, [])
-    return outputs, aux, _forward_blocks(_typeofs(outputs), _typeofs(inputs), tangents)
+    return outputs, aux, _blocks(_typeofs(outputs), _typeofs(inputs), tangents, reverse=False, as_inputs=False)
 
 
 def _eager_reverse(function: FlatFunction, inputs: Sequence[Array]) -> tuple[list[Array], list[Array], list[Array]]:
@@ -177,47 +202,41 @@ def _eager_reverse(function: FlatFunction, inputs: Sequence[Array]) -> tuple[lis
 def _transposed_blocks(outputs: Sequence[Array], pullback: Any, inputs: Sequence[Array]) -> list[Array]:
     program = pullback_program(pullback, outputs, inputs)
     _, tangents = push_basis(program, program.closed.consts, [])
-    return _reverse_blocks(_typeofs(outputs), _typeofs(inputs), tangents)
+    return _blocks(_typeofs(outputs), _typeofs(inputs), tangents, reverse=True, as_inputs=True)
 
 
 def _typeofs(arrays: Sequence[Array]) -> list[Any]:
     return [jax.typeof(array) for array in arrays]
 
 
-def _forward_blocks(
-    outputs: Sequence[Any], inputs: Sequence[Any], tangents: Sequence[StructuredTangent]
+def _blocks(
+    outputs: Sequence[Any],
+    inputs: Sequence[Any],
+    tangents: Sequence[StructuredTangent],
+    reverse: bool,
+    as_inputs: bool,
 ) -> list[Array]:
-    """Returns the dense blocks by rows, with the dtypes and weak types of the outputs."""
-    remaining = iter(tangents)
+    """Returns the dense blocks by rows; integers, which have no tangents, have zeros."""
+    rows, columns = _positions(outputs), _positions(inputs)
     blocks = []
-    for output in outputs:
-        if is_inexact(output):
-            row = next(remaining)
-            blocks.extend(_typed(materialise(row, j), output) for j in range(len(inputs)))
-        else:
-            blocks.extend(_zeros(output, output.shape + leaf.shape) for leaf in inputs)
+    for i, output in enumerate(outputs):
+        for j, leaf in enumerate(inputs):
+            like = leaf if as_inputs else output
+            if i not in rows or j not in columns:
+                blocks.append(_typed(jnp.zeros(output.shape + leaf.shape, like.dtype), like))
+            elif reverse:
+                blocks.append(_typed(materialise(tangents[columns[j]], rows[i], transposed=True), like))
+            else:
+                blocks.append(_typed(materialise(tangents[rows[i]], columns[j]), like))
     return blocks
 
 
-def _reverse_blocks(
-    outputs: Sequence[Any], inputs: Sequence[Any], tangents: Sequence[StructuredTangent]
-) -> list[Array]:
-    """Returns the dense blocks by rows, with the dtypes and weak types of the inputs."""
-    remaining = iter(tangents)
-    columns = []
-    for leaf in inputs:
-        if is_inexact(leaf):
-            column = next(remaining)
-            columns.append([_typed(materialise(column, i, transposed=True), leaf) for i in range(len(outputs))])
-        else:
-            columns.append([_zeros(leaf, output.shape + leaf.shape) for output in outputs])
-    return [column[i] for i in range(len(outputs)) for column in columns]
+def _positions(avals: Sequence[Any]) -> dict[int, int]:
+    """Returns the position of each inexact one among the inexact ones."""
+    inexact = [i for i, aval in enumerate(avals) if is_inexact(aval)]
+    return {i: position for position, i in enumerate(inexact)}
 
 
 def _typed(array: Array, aval: Any) -> Array:
     """Returns the array with the dtype and the weak type of another."""
     return _compat.with_element_type(array, aval.dtype, aval.weak_type)
-
-
-def _zeros(aval: Any, shape: tuple[int, ...]) -> Array:
-    return _typed(jnp.zeros(shape, aval.dtype), aval)
