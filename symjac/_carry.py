@@ -1,8 +1,9 @@
 """Structures that stand still: what a loop carries, and what branches agree on.
 
 A tangent goes into a traced subprogram, and out of it, as the arrays of its factors; its labels and maps stay behind.
-`hollow` takes the arrays out and leaves holes, `filled` puts arrays in. A *frame* is a tangent with at most one term a
-block, of one factor: the least structure that several tangents fit in, found by `grown`; `fitted` gives the arrays.
+An `Emptier` takes the arrays out and leaves holes, `filled` puts arrays in. A *frame* is a tangent whose terms have one
+factor each, without its array: the least structure that several tangents fit in, found by `grown`; `fitted` gives the
+arrays of a tangent that fits it.
 """
 
 from __future__ import annotations
@@ -67,8 +68,7 @@ class Emptier:
     def __call__(self, value: Any) -> Any:
         """A tangent without its arrays, or the hole of an array."""
         if not isinstance(value, StructuredTangent):
-            array = np.asarray(value) if isinstance(value, int | float | complex) else value
-            return self.hole(array)
+            return self.hole(value)
         return map_arrays(value, self.hole, self._maps)
 
 
@@ -114,6 +114,10 @@ def _same_term(a: Term, b: Term) -> bool:
 
 # -- frames -----------------------------------------------------------------------------------------------------------
 
+# A frame of a block keeps several terms apart while they are at most so many, and hold so much less than their join.
+_MOST_TERMS = 6
+_LEAST_GAIN = 4
+
 
 def grown(old: StructuredTangent, new: Sequence[StructuredTangent]) -> StructuredTangent:
     """The least frame that holds several tangents; `old` itself where it is a frame that holds the others already.
@@ -128,41 +132,58 @@ def grown(old: StructuredTangent, new: Sequence[StructuredTangent]) -> Structure
     blocks = []
     for own, *others in zip(old.blocks, *(t.blocks for t in new), strict=True):
         added = [term for block in others for term in block]
-        blocks.append(_grown_block(own, added) if added else own)
-    unchanged = all(a is b for a, b in zip(blocks, old.blocks, strict=True))
-    return old if unchanged and is_frame(old) else replace(old, blocks=tuple(map(_as_frame, blocks)))
+        blocks.append(_grown_block(own, added) if added or not _is_frame_block(own) else own)
+    return old if all(a is b for a, b in zip(blocks, old.blocks, strict=True)) else replace(old, blocks=tuple(blocks))
 
 
 def is_frame(tangent: StructuredTangent) -> bool:
-    """Whether each block of a tangent is empty or one term of one hole."""
-    return all(not block or _is_frame_block(block) for block in tangent.blocks)
+    """Whether the factors of a tangent only stand for arrays."""
+    return all(map(_is_frame_block, tangent.blocks))
 
 
 def _is_frame_block(block: tuple[Term, ...]) -> bool:
-    return len(block) == 1 and len(block[0].factors) == 1 and isinstance(block[0].factors[0].array, Frame)
-
-
-def _as_frame(block: tuple[Term, ...]) -> tuple[Term, ...]:
-    return block if not block or _is_frame_block(block) else _grown_block((), block)
+    return all(len(term.factors) == 1 and isinstance(term.factors[0].array, Frame) for term in block)
 
 
 def _grown_block(old: tuple[Term, ...], new: Sequence[Term]) -> tuple[Term, ...]:
-    terms = [*old, *new]
+    apart = _apart(old, new)
+    if apart is not None and len(apart) > 1:
+        return old if len(apart) == len(old) and _is_frame_block(old) else apart
+    start = old if len(old) == 1 and _is_frame_block(old) else ()
+    joined = _joined(start, [*old, *new])
+    return old if start and joined is old[0] else (joined,)
+
+
+def _apart(old: tuple[Term, ...], new: Sequence[Term]) -> tuple[Term, ...] | None:
+    """One frame for each pattern of the terms; None where they are too many, or hold about as much as their join."""
+    found: dict[Any, Term] = {}
+    for term in (*old, *new):
+        frame = term if _is_frame_block((term,)) else _joined((), [term])
+        found.setdefault(tuple(_signature(frame.axes)), frame)
+        if len(found) > _MOST_TERMS:
+            return None
+    frames = tuple(found.values())
+    held = sum(frame.factors[0].size for frame in frames)
+    return frames if held * _LEAST_GAIN <= _joined((), frames).factors[0].size else None
+
+
+def _joined(old: tuple[Term, ...], terms: Sequence[Term]) -> Term:
+    """One frame that holds all terms; the only term of `old` where that is a frame which does."""
     rank = len(terms[0].axes)
     dense = {i for i in range(rank) for term in terms if _is_fleeting(term.axes[i])}
-    before = _signature(old[0].axes) if _is_frame_block(old) else None
+    before = _signature(old[0].axes) if old else None
     while True:
         found = whole_axes(align(terms, dense=sorted(dense)), sorted(dense), terms)
         after = _signature(found.axes)
         if after == before:
-            return old
+            return old[0]
         lonely = {i for i in range(rank) if _is_lonely(after[i]) and not found.axes[i].is_plain}
         changed = {i for i in range(rank) if before is not None and after[i] != before[i]}
         if (lonely | changed) <= dense:
             break
         dense |= lonely | changed
     out = len(terms[0].out_axes)
-    return (Term((Factor(Frame(), found.labels),), found.axes[:out], found.axes[out:]),)
+    return Term((Factor(Frame(), found.labels),), found.axes[:out], found.axes[out:])
 
 
 def _is_fleeting(axis: IndexMap) -> bool:
@@ -193,15 +214,25 @@ def _is_lonely(described: tuple[Any, ...]) -> bool:
 
 
 def fitted(tangent: StructuredTangent, frame: StructuredTangent) -> list[Any]:
-    """The arrays of the frame's blocks for a tangent that it holds."""
-    return [
-        _fitted_block(block, own[0], frame.dtype)
-        for block, own in zip(tangent.blocks, frame.blocks, strict=True)
-        if own
-    ]
+    """The arrays of a frame for a tangent that it holds."""
+    arrays: list[Any] = []
+    for block, frames in zip(tangent.blocks, frame.blocks, strict=True):
+        groups: list[list[Term]] = [[] for _ in frames]
+        for term in block:
+            groups[_place(term, frames)].append(term)
+        arrays.extend(_fitted(group, own, frame.dtype) for group, own in zip(groups, frames, strict=True))
+    return arrays
 
 
-def _fitted_block(terms: Sequence[Term], frame: Term, dtype: Any) -> Any:
+def _place(term: Term, frames: Sequence[Term]) -> int:
+    """The number of the smallest frame that holds a term."""
+    if len(frames) == 1:
+        return 0
+    fitting = [i for i, own in enumerate(frames) if _signature(align([own, term]).axes) == _signature(own.axes)]
+    return min(fitting, key=lambda i: frames[i].factors[0].size)
+
+
+def _fitted(terms: Sequence[Term], frame: Term, dtype: Any) -> Any:
     labels = frame.factors[0].labels
     shape = tuple(label.size for label in labels)
     if not terms:
@@ -227,7 +258,7 @@ def framed(frame: StructuredTangent, arrays: Sequence[Any]) -> StructuredTangent
 def frame_avals(frame: StructuredTangent) -> list[jax.ShapeDtypeStruct]:
     """The shapes and dtypes of the arrays of a frame."""
     return [
-        jax.ShapeDtypeStruct(tuple(label.size for label in block[0].factors[0].labels), frame.dtype)
+        jax.ShapeDtypeStruct(tuple(label.size for label in term.factors[0].labels), frame.dtype)
         for block in frame.blocks
-        if block
+        for term in block
     ]

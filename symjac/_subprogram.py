@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
+import numpy as np
 from jax.extend.core import Jaxpr, Literal
 
 from symjac import _compat
 from symjac._carry import Emptier, Hole, filled
-from symjac._interpreter import Record, recording
+from symjac._interpreter import Record, interpret, recording
+from symjac._tangent import StructuredTangent, zero
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,25 @@ def subprogram(function: Callable[..., Sequence[Any]], avals: Sequence[Any]) -> 
         else:
             arrays.append(known.get(atom, Hole(place, tuple(atom.aval.shape), atom.aval.dtype)))
     return Subprogram(jaxpr, consts, [filled(out, arrays) for out in outs], list(records))
+
+
+def interpret_all(jaxpr: Jaxpr, args: Sequence[Any], linear: Sequence[bool], in_shapes: Any) -> list[Any]:
+    """Interprets a jaxpr; in the place of a tangent an array is zero, for the program is linear.
+
+    Args:
+        jaxpr: The jaxpr, without constants.
+        args: Its arguments.
+        linear: For each result whether it is a tangent.
+        in_shapes: The shapes of the input leaves.
+    """
+    outs: list[Any] = []
+    for out, flag, atom in zip(interpret(jaxpr, args), linear, jaxpr.outvars, strict=True):
+        if flag and not isinstance(out, StructuredTangent):
+            out = zero(atom.aval.shape, atom.aval.dtype, in_shapes)
+        elif isinstance(out, bool | int | float | complex):
+            out = np.asarray(out, atom.aval.dtype)
+        outs.append(out)
+    return outs
 
 
 def abstract(aval: Any) -> jax.ShapeDtypeStruct:

@@ -20,8 +20,9 @@ from symjac._factor import Factor, contract
 from symjac._index_map import Affine, IndexMap, Indexed, Label, is_static, plain, union
 from symjac._interpreter import interpret, keep_records, register, settle_tangent
 from symjac._merge import add_tangents, add_terms, densify
-from symjac._subprogram import Subprogram, abstract, count_equations, subprogram
-from symjac._tangent import StructuredTangent, Term, solve, zero
+from symjac._subprogram import Subprogram, abstract, count_equations, interpret_all, subprogram
+from symjac._reading import solve
+from symjac._tangent import StructuredTangent, Term, zero
 
 # A scan of at most so many steps is unrolled, where its body has at most so many equations for each of them.
 _MOST_UNROLLED_STEPS = 4
@@ -50,8 +51,7 @@ class _Body:
 
     def run(self, values: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
         """The results of one step."""
-        outs = interpret(self.jaxpr, [*self.consts, *values, *inputs])
-        return [self.as_linear(out, flag) for out, flag in zip(outs, self.linear, strict=True)]
+        return interpret_all(self.jaxpr, [*self.consts, *values, *inputs], self.linear, self.in_shapes)
 
     def as_linear(self, value: Any, flag: bool) -> Any:
         """A value in the place of a tangent that is none is zero, for the program is linear."""
@@ -84,7 +84,7 @@ class _Carry:
             if slot is None:
                 values.append(rest.pop(0))
             elif is_frame(slot):
-                count = sum(map(bool, slot.blocks))
+                count = sum(map(len, slot.blocks))
                 values.append(framed(slot, rest[:count]))
                 del rest[:count]
             else:
@@ -139,7 +139,7 @@ def _scan_rule(*operands: Any, jaxpr: Any, length: int, reverse: bool, unroll: A
 
     Keeps what a step keeps of the carry, once joined. The steps of inputs and of outputs are a shared label.
     """
-    n_consts, n_carry = _compat.scan_sizes(params)
+    n_consts, n_carry = _compat.scan_sizes({**params, "jaxpr": jaxpr})
     opened, closed_over = _compat.opened(jaxpr)
     n_inputs = len(closed_over) + n_consts + n_carry
     linear = through_scan(jaxpr, [isinstance(x, StructuredTangent) for x in operands], n_consts, n_carry)
@@ -331,23 +331,43 @@ def _while_rule(
     Keeps what a step keeps of the carry, once joined; declines where the condition depends on a tangent.
     """
     start = cond_nconsts + body_nconsts
+    if cond_jaxpr.out_avals[0].shape:
+        body_jaxpr, consts = _guarded(cond_jaxpr, body_jaxpr, cond_nconsts, body_nconsts), operands[:start]
+    else:
+        consts = operands[cond_nconsts:start]
     opened, closed_over = _compat.opened(body_jaxpr)
     condition, condition_consts = _compat.opened(cond_jaxpr)
     own = [isinstance(x, StructuredTangent) for x in operands]
-    linear = through_while(body_jaxpr, own[cond_nconsts:], body_nconsts)
+    linear = through_while(body_jaxpr, own[start - len(consts) :], len(consts))
     if any(through(cond_jaxpr, [*own[:cond_nconsts], *linear])):
         return NotImplemented
     in_shapes = next(x.in_shapes for x in operands if isinstance(x, StructuredTangent))
-    consts = [*closed_over, *operands[cond_nconsts:start]]
-    body = _Body(opened, consts, len(linear), linear, _Inputs([], [], 0), in_shapes)
+    body = _Body(opened, [*closed_over, *consts], len(linear), linear, _Inputs([], [], 0), in_shapes)
     incoming = [body.as_linear(x, flag) for x, flag in zip(operands[start:], linear, strict=True)]
     carry, program = _stand_still(body, incoming)
 
     def goes_on(arrays: Sequence[Any]) -> Any:
         (result,) = interpret(condition, [*condition_consts, *operands[:cond_nconsts], *carry.values(arrays)])
-        return result
+        return jnp.any(result)
 
     def run(arrays: Sequence[Any]) -> list[Any]:
         return carry.arrays(program(*arrays))
 
     return carry.values(lax.while_loop(goes_on, run, carry.arrays(incoming)))
+
+
+def _guarded(cond_jaxpr: Any, body_jaxpr: Any, n_cond: int, n_body: int) -> Any:
+    """The body of a loop with one condition for each of a batch: what has come to its end stays as it is."""
+
+    def body(*args: Any) -> list[Any]:
+        consts, carry = args[: n_cond + n_body], args[n_cond + n_body :]
+        (goes_on,) = _compat.evaluate_closed(cond_jaxpr, [*consts[:n_cond], *carry])
+        new = _compat.evaluate_closed(body_jaxpr, [*consts[n_cond:], *carry])
+        return [_chosen(goes_on, a, b) for a, b in zip(new, carry, strict=True)]
+
+    avals = [*cond_jaxpr.in_avals[:n_cond], *body_jaxpr.in_avals]
+    return jax.make_jaxpr(body)(*map(abstract, avals))
+
+
+def _chosen(which: jax.Array, new: jax.Array, old: jax.Array) -> jax.Array:
+    return lax.select(lax.broadcast_in_dim(which, new.shape, range(which.ndim)), new, old)
