@@ -16,7 +16,8 @@ from symjac._factor import Factor, cast, common_dtype
 from symjac._interpreter import engine_settings
 from symjac._materialise import assemble
 from symjac._stored import Layout, unpack
-from symjac._tangent import Term, pull
+from symjac._reading import pull
+from symjac._tangent import Term
 
 MATRIX_TOO_LARGE = 2**31
 

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, dtypes
+from jax.experimental.sparse import BCOO
 from jax.tree_util import PyTreeDef
 
-from symjac import _apply
-from symjac._stored import Layout, Leaf
-
-if TYPE_CHECKING:
-    from symjac._classify import Structure
+from symjac import _apply, _diagonal, _sparse
+from symjac._classify import Structure, structure_of
+from symjac._entries import count_entries, stored_count
+from symjac._stored import Layout, Leaf, has_traced_indices
 
 
 @dataclass(frozen=True)
@@ -133,6 +133,133 @@ class Jacobian(eqx.Module):
             return block if block.shape == self.shape else jnp.reshape(block, self.shape)
         return _apply.matrix(self.layout, self.arrays)
 
+    # -- parts --------------------------------------------------------------------------------------------------
+
+    def diagonal(self) -> Array:
+        """The diagonal of a square matrix, of one dimension.
+
+        Raises:
+            ValueError: where the matrix is not square.
+        """
+        if self.shape[0] != self.shape[1]:
+            raise ValueError(f"only a square matrix has a diagonal, but this one is {_by(self.shape)}.")
+        return _diagonal.diagonal(self.layout, self.arrays)
+
+    def trace(self) -> Array:
+        """The sum of the diagonal of a square matrix.
+
+        Raises:
+            ValueError: where the matrix is not square.
+        """
+        return jnp.sum(self.diagonal())
+
+    def row_norms(self) -> Array:
+        """The Euclidean norm of each row of the matrix."""
+        return _diagonal.row_norms(self.layout, self.arrays)
+
+    def column_norms(self) -> Array:
+        """The Euclidean norm of each column of the matrix: its square is the diagonal of ``J.T @ J``."""
+        return _diagonal.row_norms(self.layout.transposed(), self.arrays)
+
+    def blocks(self, axis: int = 0) -> Array:
+        """The blocks of a matrix that is block diagonal in a batch axis, as an array of shape ``(batch, m, n)``.
+
+        Args:
+            axis: The batch axis of each output and of each input.
+
+        Raises:
+            ValueError: where a leaf has no such axis, batch sizes differ, or the matrix is not block diagonal in it.
+
+        >>> import jax.numpy as jnp
+        >>> import symjac
+        >>> _, J = symjac.linearize(lambda x: jnp.tanh(x @ jnp.ones((3, 2))), jnp.zeros((5, 3)))
+        >>> J.blocks(axis=0).shape
+        (5, 2, 3)
+        """
+        outs, ins = (
+            tuple(_axis(axis, leaf, kind) for leaf in leaves)
+            for leaves, kind in ((self.layout.outs, "output"), (self.layout.ins, "input"))
+        )
+        sizes = {leaf.shape[k] for own, leaves in ((outs, self.layout.outs), (ins, self.layout.ins)) for k, leaf in zip(own, leaves, strict=True)}
+        if len(sizes) != 1:
+            raise ValueError(f"axis {axis} has to be of one size in every leaf, but the sizes are {sorted(sizes)}.")
+        return _diagonal.batch_blocks(self.layout, self.arrays, (outs, ins))
+
+    # -- structure ----------------------------------------------------------------------------------------------
+
+    @property
+    def structure(self) -> Structure:
+        """The kind of each block: "diagonal", "tridiagonal", "block diagonal", "low rank", "dense" ..."""
+        outs, ins = (
+            tuple(jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_leaves_with_path(_numbered(tree)))
+            for tree in (self.trees.outs, self.trees.ins)
+        )
+        return replace(structure_of(self.layout), outs=outs, ins=ins)
+
+    @property
+    def nse(self) -> int:
+        """The number of stored entries: those of `to_bcoo()`, which are not structurally zero."""
+        layout = self.layout
+        if any(isinstance(array, jax.core.Tracer) for array in self.arrays) and has_traced_indices(layout):
+            return min(stored_count(layout), layout.shape[0] * layout.shape[1])
+        return count_entries(layout, self.arrays)
+
+    def __repr__(self) -> str:
+        """The structure, the dtype and the number of entries, in a line."""
+        kinds = str(structure_of(self.layout)).replace("\n", "; ")
+        return f"Jacobian({kinds}, {self.dtype.name}, {stored_count(self.layout)} stored)"
+
+    # -- conversions --------------------------------------------------------------------------------------------
+
+    def to_bcoo(self) -> BCOO:
+        """A sparse matrix of JAX: sorted, without duplicates, and without entries that are structurally zero.
+
+        Where positions depend on index arrays that are being traced, it is padded with indices out of bounds.
+
+        >>> import jax.numpy as jnp
+        >>> import symjac
+        >>> _, J = symjac.linearize(jnp.diff, jnp.zeros(4))
+        >>> J.to_bcoo()
+        BCOO(float32[3, 4], nse=6)
+        """
+        return _sparse.to_bcoo(self.layout, self.arrays)
+
+    def to_scipy(self) -> Any:
+        """A sparse matrix of SciPy, a `scipy.sparse.csr_array`.
+
+        Raises:
+            ImportError: where SciPy is not installed.
+            TypeError: where the Jacobian is being traced.
+        """
+        return _sparse.to_scipy(self.layout, self.arrays)
+
+    def to_lineax(self) -> Any:
+        """A linear operator of Lineax, of a kind and with tags that follow from the structure.
+
+        Raises:
+            ImportError: where Lineax is not installed.
+            TypeError: where an input or an output is not of an inexact dtype.
+        """
+        try:
+            from symjac import _lineax
+        except ImportError as error:
+            raise ImportError("Jacobian.to_lineax needs the package lineax, which is not installed.") from error
+        return _lineax.to_lineax(self)
+
+    def spy(self, ax: Any = None) -> Any:
+        """Draws the pattern of the matrix with Matplotlib, without forming the matrix.
+
+        Args:
+            ax: The axes to draw to. The default is the current ones.
+
+        Returns:
+            The axes.
+
+        Raises:
+            ImportError: where `ax` is None and Matplotlib is not installed.
+        """
+        return _sparse.spy(self.layout, self.arrays, ax)
+
     # -- arguments ----------------------------------------------------------------------------------------------
 
     def _vectors(self, tangents: Sequence[Any]) -> list[Any]:
@@ -169,6 +296,20 @@ def _tangent(value: Any, leaf: Leaf) -> Any:
             return jnp.asarray(value, leaf.dtype)
         raise TypeError(f"a tangent has the dtype {aval.dtype.name}, but the input has the dtype {leaf.dtype.name}.")
     return value
+
+
+def _axis(axis: int, leaf: Leaf, kind: str) -> int:
+    if not -len(leaf.shape) <= axis < len(leaf.shape):
+        raise ValueError(f"an {kind} of shape {leaf.shape} has no axis {axis}, so that it has no blocks along it.")
+    return axis % len(leaf.shape)
+
+
+def _by(shape: tuple[int, int]) -> str:
+    return f"{shape[0]} x {shape[1]}"
+
+
+def _numbered(tree: PyTreeDef) -> Any:
+    return tree.unflatten(range(tree.num_leaves))
 
 
 def _float0(leaf: Leaf) -> np.ndarray:

@@ -11,10 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from symjac._factor import Factor, cast, contract
+from symjac._factor import Factor
 from symjac._index_map import Affine, IndexMap, Indexed, Label, intersect, is_static, plain, union
 from symjac._materialise import assemble
-from symjac._tangent import Term, as_mask, equal_mask, solve
+from symjac._reading import as_mask, equal_mask, solve
+from symjac._tangent import Term
 
 # A mask over several labels may hold this many times more than the term does.
 _DEAREST_MASK = 64
@@ -111,36 +112,9 @@ def diagonal_of(terms: Sequence[Term], shape: Sequence[int], dtype: Any) -> Any:
     return assemble([term.factors for term in met], [term.out_axes for term in met], shape, dtype)
 
 
-def squared_sums(
-    terms: Sequence[Term], axes: Sequence[Sequence[IndexMap]], shape: Sequence[int], dtype: Any
-) -> Any:
-    """The sum of the squared entries of terms that never meet, over all but the given axes."""
-    real = jnp.finfo(dtype).dtype
-    factors = []
-    for term in terms:
-        values = contract(term.factors, term.axis_labels, dtype)
-        array = jnp.asarray(values.array)
-        masks = [_inside(axis) for axis in term.axes if not axis.stays_inside]
-        factors.append((Factor(_squared(array, real), values.labels), *masks))
-    counted = [_counted(term, own, kept) for term, own, kept in zip(terms, factors, axes, strict=True)]
-    return assemble(counted, axes, shape, real)
-
-
-def _squared(array: Any, dtype: Any) -> Any:
-    if jnp.issubdtype(array.dtype, np.complexfloating):
-        return cast(lax.add(lax.square(lax.real(array)), lax.square(lax.imag(array))), dtype)
-    return cast(lax.square(array), dtype)
-
-
 def _inside(index_map: IndexMap) -> Factor:
     index = index_map.index()
     return as_mask((index >= 0) & (index < index_map.size), index_map.labels)
-
-
-def _counted(term: Term, factors: Sequence[Factor], axes: Sequence[IndexMap]) -> tuple[Factor, ...]:
-    carried = {label for factor in factors for label in factor.labels} | {l for axis in axes for l in axis.labels}
-    count = math.prod(label.size for label in term.axis_labels if label not in carried)
-    return (*factors, Factor(np.asarray(count, np.int32), ()))
 
 
 def row_gram_diagonal(pairs: Sequence[tuple[Term, Term]], shape: Sequence[int], dtype: Any) -> Any:

@@ -1,0 +1,169 @@
+"""Diagonals, norms of rows and columns, and blocks, from the stored terms where their structure allows it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from symjac import _apply
+from symjac._apply import compiled
+from symjac._classify import structure_of
+from symjac._describe import describe_term
+from symjac._entries import pattern_of, skeleton, stored_count, stored_values, traced_entries
+from symjac._factor import cast
+from symjac._materialise import assemble
+from symjac._meet import TooDenseError, diagonal_of, flattened, placed, row_gram_diagonal, same_map
+from symjac._stored import Layout, has_traced_indices, unpack, with_static_indices
+from symjac._tangent import Term
+
+# Norms go by the dense matrix where it has no more elements than this, or than so many times what the factors hold.
+_SMALL = 2**16
+_MULTIPLE = 8
+
+
+@compiled
+def diagonal(layout: Layout, arrays: Sequence[Any]) -> Any:
+    """The diagonal of a square matrix."""
+    blocks = unpack(layout, arrays)
+    try:
+        if [leaf.shape for leaf in layout.outs] == [leaf.shape for leaf in layout.ins]:
+            parts = [
+                jnp.reshape(cast(diagonal_of(blocks[i][i], leaf.shape, layout.dtype), layout.dtype), -1)
+                for i, leaf in enumerate(layout.outs)
+            ]
+            return parts[0] if len(parts) == 1 else lax.concatenate(parts, 0)
+        terms = _in_matrix(layout, blocks)
+        return cast(diagonal_of(terms, layout.shape[:1], layout.dtype), layout.dtype)
+    except TooDenseError:
+        return jnp.diagonal(_apply.matrix(layout, arrays))
+
+
+def _in_matrix(layout: Layout, blocks: Sequence[Sequence[Sequence[Term]]]) -> list[Term]:
+    return [
+        placed(flattened(term, layout.outs[i].shape, layout.ins[j].shape), row, column, layout.shape)
+        for i, j, row, column in layout.offsets()
+        for term in blocks[i][j]
+    ]
+
+
+def row_norms(layout: Layout, arrays: Sequence[Any]) -> Any:
+    """The Euclidean norm of each row."""
+    way = _way(layout)
+    if way == "entries":
+        rows, values = _rows_and_values(layout, arrays)
+        return _norms_of_entries(_Rows(layout.shape[0]), rows, values)
+    if way == "products":
+        try:
+            return _norms_by_products(layout, tuple(arrays))
+        except TooDenseError:
+            pass
+    return _norms_of_matrix(layout, tuple(arrays))
+
+
+def _way(layout: Layout) -> str:
+    """The cheapest way to norms: by the dense matrix, by the entries, or by the products of pairs of terms."""
+    n_rows, n_columns = layout.shape
+    held = n_rows + n_columns + sum(
+        math.prod(block.sizes[n] for n in factor.labels)
+        for row in layout.blocks
+        for block in row
+        for factor in block.factors
+    )
+    if n_rows * n_columns <= max(_SMALL, _MULTIPLE * held):
+        return "matrix"
+    return "entries" if stored_count(layout) <= _MULTIPLE * held else "products"
+
+
+def _rows_and_values(layout: Layout, arrays: Sequence[Any]) -> tuple[Any, Any]:
+    if has_traced_indices(layout) and any(isinstance(array, jax.core.Tracer) for array in arrays):
+        values, indices = traced_entries(layout, tuple(arrays))
+        return indices[:, 0], values
+    pattern = pattern_of(with_static_indices(layout, arrays))
+    return pattern.arrays()[0][:, 0], stored_values(layout, arrays, pattern)
+
+
+@dataclass(frozen=True)
+class _Rows:
+    count: int
+
+
+@compiled
+def _norms_of_entries(rows: Any, indices: Any, values: Any) -> Any:
+    squares = lax.square(jnp.abs(values))
+    total = jnp.zeros(rows.count, squares.dtype)
+    return jnp.sqrt(total.at[indices].add(squares, indices_are_sorted=True, mode="drop"))
+
+
+@compiled
+def _norms_of_matrix(layout: Layout, arrays: Sequence[Any]) -> Any:
+    return jnp.sqrt(jnp.sum(lax.square(jnp.abs(_apply.matrix(layout, arrays))), axis=1))
+
+
+@compiled
+def _norms_by_products(layout: Layout, arrays: Sequence[Any]) -> Any:
+    """The root of the diagonal of ``J @ J.conj().T``, term by term, so that nothing of two dimensions is formed."""
+    real = jnp.finfo(layout.dtype).dtype
+    parts = []
+    for row, out in zip(unpack(layout, arrays), layout.outs, strict=True):
+        pairs = [(a, b) for terms in row for a in terms for b in terms]
+        gram = row_gram_diagonal(pairs, out.shape, layout.dtype)
+        parts.append(jnp.reshape(cast(jnp.real(gram), real), -1))
+    total = parts[0] if len(parts) == 1 else lax.concatenate(parts, 0)
+    return jnp.sqrt(jnp.maximum(total, 0))
+
+
+def batch_blocks(layout: Layout, arrays: Sequence[Any], axes: Sequence[tuple[int, ...]]) -> Any:
+    """The blocks of a matrix that is block diagonal in one axis of every leaf.
+
+    Args:
+        layout: The layout.
+        arrays: The arrays.
+        axes: The number of the axis in each output leaf, and in each input leaf.
+
+    Raises:
+        ValueError: where a block is not block diagonal in the axis.
+    """
+    for i, j, _, _ in layout.offsets():
+        for term in skeleton(layout.blocks[i][j]):
+            if not same_map(term.out_axes[axes[0][i]], term.in_axes[axes[1][j]]):
+                raise ValueError(
+                    f"output leaf {i} is not block diagonal in axis {axes[0][i]} with respect to input leaf {j}: it is "
+                    f"{structure_of(layout).blocks[i][j]}, and one of its terms is {describe_term(term)}."
+                )
+    return _batch_blocks(_Axes(layout, axes[0], axes[1]), tuple(arrays))
+
+
+@dataclass(frozen=True)
+class _Axes:
+    layout: Layout
+    outs: tuple[int, ...]
+    ins: tuple[int, ...]
+
+
+@compiled
+def _batch_blocks(axes: _Axes, arrays: Sequence[Any]) -> Any:
+    layout = axes.layout
+    blocks = unpack(layout, arrays)
+    rows = []
+    for i, out in enumerate(layout.outs):
+        row = []
+        for j, leaf in enumerate(layout.ins):
+            kept = [_with_batch_first(term, axes.outs[i], axes.ins[j]) for term in blocks[i][j]]
+            sizes = [[n for k, n in enumerate(s) if k != a] for s, a in ((out.shape, axes.outs[i]), (leaf.shape, axes.ins[j]))]
+            batch = out.shape[axes.outs[i]]
+            dense = assemble([t.factors for t in blocks[i][j]], kept, (batch, *sizes[0], *sizes[1]), layout.dtype)
+            row.append(jnp.reshape(dense, (batch, math.prod(sizes[0]), math.prod(sizes[1]))))
+        rows.append(row[0] if len(row) == 1 else lax.concatenate(row, 2))
+    return rows[0] if len(rows) == 1 else lax.concatenate(rows, 1)
+
+
+def _with_batch_first(term: Term, out_axis: int, in_axis: int) -> list[Any]:
+    outs = [axis for k, axis in enumerate(term.out_axes) if k != out_axis]
+    ins = [axis for k, axis in enumerate(term.in_axes) if k != in_axis]
+    return [term.out_axes[out_axis], *outs, *ins]
