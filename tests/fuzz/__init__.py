@@ -1,0 +1,1 @@
+"""Random JAX programs, on which symjac's transforms are compared with JAX's; see `python -m tests.fuzz --help`."""

@@ -1,0 +1,175 @@
+"""Compares a transform of symjac with JAX's on one program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import symjac
+
+from .evaluate import evaluate
+from .program import Program
+
+TRANSFORMS = ("jacfwd", "jacrev", "jacobian", "hessian")
+TOLERANCE = {"float64": 1e-7, "complex128": 1e-7, "float32": 5e-3, "complex64": 5e-3, "float16": 0.1, "bfloat16": 0.3}
+MAX_HESSIAN = 12
+TOO_LARGE = {"float16": 50.0, "bfloat16": 50.0, "float32": 1e3, "complex64": 1e3}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a comparison: "same", "failed", or why it says nothing."""
+
+    kind: str
+    transform: str = ""
+    message: str = ""
+
+    @property
+    def failed(self) -> bool:
+        """Whether symjac is wrong."""
+        return self.kind == "failed"
+
+
+def transforms_for(program: Program, random: Random) -> list[str]:
+    """The transforms to compare on a program."""
+    chosen = ["jacfwd"]
+    if program.reverse:
+        chosen.append(random.choice(("jacrev", "jacrev", "jacobian")))
+        if random.random() < 0.25:
+            chosen.append("hessian")
+    return chosen
+
+
+def compare(program: Program, transform: str, *, compiled: bool = False) -> Outcome:
+    """Compares one transform; `compiled` runs both as a user does, otherwise their jaxprs are interpreted."""
+    f, args = program.function(), program.arguments()
+    if transform == "hessian" and sum(np.size(a) for a in args) > MAX_HESSIAN:
+        return Outcome("skipped", transform, "large")
+    options = {"argnums": program.argnums, "holomorphic": program.holomorphic}
+    runner = _called if compiled else _interpreted
+    try:
+        want = runner(getattr(jax, transform)(f, **options), args)
+    except Exception as error:
+        return _both_raise(lambda: runner(getattr(symjac, transform)(f, **options), args), transform, error)
+    try:
+        got = runner(getattr(symjac, transform)(f, **options), args)
+    except Exception as error:
+        return Outcome("failed", transform, f"raises {type(error).__name__}: {str(error)[:500]}")
+    message = difference(got, want)
+    if message is None:
+        return Outcome("same", transform)
+    return Outcome("doubtful" if message.startswith("doubtful") else "failed", transform, message)
+
+
+def _both_raise(call: Callable[[], Any], transform: str, error: Exception) -> Outcome:
+    if not isinstance(error, TypeError | ValueError):
+        return Outcome("skipped", transform, f"JAX raises {type(error).__name__}: {str(error)[:100]}")
+    try:
+        call()
+    except type(error):
+        return Outcome("same", transform)
+    except Exception as other:
+        return Outcome("failed", transform, f"raises {type(other).__name__} where JAX raises {error}")
+    return Outcome("skipped", transform, f"JAX raises {type(error).__name__}: {str(error)[:100]}")
+
+
+def _called(transformed: Callable[..., Any], args: list[Any]) -> Any:
+    first = transformed(*args)
+    return first if transformed.__module__ is None else transformed(*args)
+
+
+@dataclass(frozen=True)
+class Result:
+    """An array with its weak type."""
+
+    value: np.ndarray
+    weak_type: bool
+
+
+def _interpreted(transformed: Callable[..., Any], args: list[Any]) -> Any:
+    closed, shapes = jax.make_jaxpr(transformed, return_shape=True)(*args)
+    values = evaluate(closed, jax.tree.leaves(args))
+    results = [Result(v, out.weak_type) for v, out in zip(values, closed.out_avals, strict=True)]
+    return jax.tree.unflatten(jax.tree.structure(shapes), results)
+
+
+def difference(got: Any, want: Any) -> str | None:
+    """How two trees differ, or None."""
+    is_leaf = lambda leaf: isinstance(leaf, Result)  # noqa: E731
+    ours, our_tree = jax.tree.flatten(got, is_leaf=is_leaf)
+    theirs, their_tree = jax.tree.flatten(want, is_leaf=is_leaf)
+    if our_tree != their_tree:
+        return f"tree {our_tree}, JAX's is {their_tree}"
+    doubtful = None
+    for i, (a, b) in enumerate(zip(ours, theirs, strict=True)):
+        message = _leaf_difference(a, b)
+        if message is not None and not message.startswith("doubtful"):
+            return f"leaf {i}: {message}"
+        doubtful = doubtful or message
+    return doubtful
+
+
+def _leaf_difference(got: Any, want: Any) -> str | None:
+    (a, weak_a), (b, weak_b) = _opened(got), _opened(want)
+    if a.shape != b.shape:
+        return f"shape {a.shape}, JAX's is {b.shape}"
+    if a.dtype != b.dtype:
+        return f"dtype {a.dtype}, JAX's is {b.dtype}"
+    if weak_a != weak_b:
+        return f"weak type {weak_a}, JAX's is {weak_b}"
+    name = str(a.dtype)
+    if name not in TOLERANCE:
+        return None if np.array_equal(a, b) else "integers differ"
+    wide = np.complex128 if np.iscomplexobj(b) else np.float64
+    a, b = a.astype(wide), b.astype(wide)
+    finite = np.isfinite(b)
+    scale = float(np.abs(b[finite]).max(initial=1.0))
+    if not np.isfinite(a[finite]).all():
+        return f"{'doubtful ' if scale > TOO_LARGE.get(name, 1e8) else ''}not finite where JAX is: {_first(a, b, finite & ~np.isfinite(a))}"
+    wrong = finite & (np.abs(np.where(finite, a, 0) - np.where(finite, b, 0)) > TOLERANCE[name] * scale)
+    infinite = np.isinf(b) & np.isfinite(a) & (a != 0)
+    if wrong.any() or infinite.any():
+        doubtful = "doubtful " if scale > TOO_LARGE.get(name, 1e8) else ""
+        return f"{doubtful}value: {_first(a, b, wrong | infinite)}"
+    return None
+
+
+def _first(got: np.ndarray, want: np.ndarray, wrong: np.ndarray) -> str:
+    place = tuple(int(i) for i in np.argwhere(wrong)[0])
+    return f"at {place} {got[place]}, JAX's is {want[place]} ({int(wrong.sum())} of {wrong.size} entries)"
+
+
+def _opened(leaf: Any) -> tuple[np.ndarray, bool]:
+    if isinstance(leaf, Result):
+        return leaf.value, leaf.weak_type
+    return np.asarray(leaf), bool(jax.typeof(leaf).weak_type)
+
+
+def in_double(program: Program) -> Program | None:
+    """The same program in double precision, to tell a wrong number from a rounding error."""
+    text = repr(program)
+    changed = text
+    for narrow, wide in (("float32", "float64"), ("bfloat16", "float64"), ("float16", "float64"), ("complex64", "complex128")):
+        changed = changed.replace(narrow, wide)
+    if changed == text:
+        return None
+    from . import program as module
+
+    return eval(changed, {**vars(module), "frozenset": frozenset})
+
+
+def is_rounding(program: Program, transform: str) -> bool:
+    """Whether a mismatch of values vanishes in double precision."""
+    double = in_double(program)
+    return double is not None and compare(double, transform).kind in ("same", "doubtful")
+
+
+def typeof(value: Any) -> str:
+    """The type of an array as a short text."""
+    return str(jax.typeof(jnp.asarray(value)))
