@@ -72,11 +72,12 @@ def jaxpr_cost(jaxpr: Jaxpr) -> Cost:
     """Returns the cost of a jaxpr as it is."""
     total = Cost()
     for eqn in jaxpr.eqns:
-        total = total + _equation_cost(eqn)
+        total = total + equation_cost(eqn)
     return total
 
 
-def _equation_cost(eqn: Any) -> Cost:
+def equation_cost(eqn: Any) -> Cost:
+    """Returns the cost of one equation."""
     name = eqn.primitive.name
     inner = [jaxpr_cost(each) for each in _compat.inner_jaxprs(eqn.params)]
     if name == "scan":

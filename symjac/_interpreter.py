@@ -11,7 +11,7 @@ import contextlib
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -21,12 +21,13 @@ from jax.extend.core import Jaxpr, Literal, Primitive
 
 from symjac import _compat
 from symjac._dense import map_over_basis
+from symjac._describe import describe
 from symjac._materialise import materialise as _materialise
 from symjac._merge import compact, settle
 from symjac._program import LinearProgram
+from symjac._record import is_recording, recorded, result_scope, values_scope
 from symjac._sharing import sharing
 from symjac._static import evaluate
-from symjac._describe import describe
 from symjac._tangent import StructuredTangent, identity, zero
 
 Rule = Callable[..., Any]
@@ -36,30 +37,10 @@ _rules: dict[Primitive, Rule] = {}
 _elementwise: set[Primitive] = set()
 _said: set[str] = set()
 _strict: ContextVar[bool] = ContextVar("strict", default=False)
-_records: ContextVar[list[Record] | None] = ContextVar("records", default=None)
 
 
 class StructureLostError(RuntimeError):
     """Raised in strict mode where an equation has no structural rule, or its rule declined."""
-
-
-@dataclass(frozen=True)
-class Record:
-    """What happened at one equation that met a tangent.
-
-    Attributes:
-        primitive: The name of the primitive.
-        operands: The structure of each operand; "array" for one without a tangent.
-        results: The structure of each result.
-        fallback: Empty, or why the equation was done densely: "no rule" or "declined".
-        line: The line of the user's code.
-    """
-
-    primitive: str
-    operands: tuple[str, ...]
-    results: tuple[str, ...]
-    fallback: str
-    line: str
 
 
 def register(primitive: Primitive, *, elementwise: bool = False) -> Callable[[Rule], Rule]:
@@ -117,24 +98,6 @@ def is_strict() -> bool:
     return _strict.get()
 
 
-@contextlib.contextmanager
-def recording() -> Iterator[list[Record]]:
-    """Within this context every equation that meets a tangent is recorded."""
-    records: list[Record] = []
-    token = _records.set(records)
-    try:
-        yield records
-    finally:
-        _records.reset(token)
-
-
-def keep_records(records: Sequence[Record]) -> None:
-    """Adds records to those that are being collected."""
-    own = _records.get()
-    if own is not None:
-        own.extend(records)
-
-
 def push_basis(
     program: LinearProgram, consts: Sequence[Any], primals: Sequence[Any]
 ) -> tuple[list[Any], list[StructuredTangent]]:
@@ -162,7 +125,7 @@ def push_basis(
 
 def materialise(tangent: StructuredTangent, leaf: int, *, transposed: bool = False) -> Any:
     """`symjac._materialise.materialise` under the engine's own promotion settings."""
-    with engine_settings():
+    with engine_settings(), result_scope():
         return _materialise(compact(tangent), leaf, transposed=transposed)
 
 
@@ -194,12 +157,11 @@ def _interpret(jaxpr: Jaxpr, args: Sequence[Any]) -> list[Any]:
     for eqn in jaxpr.eqns:
         operands = [read(atom) for atom in eqn.invars]
         if not any(isinstance(x, StructuredTangent) for x in operands):
-            results = evaluate(eqn, operands)
+            with values_scope():
+                results = evaluate(eqn, operands)
         else:
-            results = apply_rule(eqn, operands)
-        for var, result in zip(eqn.outvars, results, strict=True):
-            settled = var in spread and isinstance(result, StructuredTangent)
-            env[var] = settle_tangent(result) if settled else result
+            results = apply_rule(eqn, operands, [var in spread for var in eqn.outvars])
+        env.update(zip(eqn.outvars, results, strict=True))
     return [read(atom) for atom in jaxpr.outvars]
 
 
@@ -226,9 +188,24 @@ def settle_tangent(tangent: StructuredTangent) -> StructuredTangent:
     return replace(tangent, blocks=blocks)
 
 
-def apply_rule(eqn: Any, operands: Sequence[Any]) -> list[Any]:
-    """The results of an equation with tangent operands."""
-    in_shapes = next(x.in_shapes for x in operands if isinstance(x, StructuredTangent))
+def apply_rule(eqn: Any, operands: Sequence[Any], shared: Sequence[bool]) -> list[Any]:
+    """The results of an equation with tangent operands.
+
+    Args:
+        eqn: The equation.
+        operands: Its operands.
+        shared: For each result, whether it has several uses that may not merge again, so that it is contracted once.
+    """
+    if not is_recording():
+        return _apply_rule(eqn, operands, shared)[0]
+    with recorded(eqn) as finish:
+        results, fallback = _apply_rule(eqn, operands, shared)
+        finish(operands, results, fallback)
+    return results
+
+
+def _apply_rule(eqn: Any, operands: Sequence[Any], shared: Sequence[bool]) -> tuple[list[Any], str]:
+    """The results, and why they were computed densely; empty where they were not."""
     rule = _rules.get(eqn.primitive)
     fallback = "no rule"
     results: Any = NotImplemented
@@ -241,14 +218,12 @@ def apply_rule(eqn: Any, operands: Sequence[Any]) -> list[Any]:
         fallback = "" if results is not NotImplemented else "declined"
     if results is NotImplemented:
         _lost(eqn, operands, fallback)
+        in_shapes = next(x.in_shapes for x in operands if isinstance(x, StructuredTangent))
         results = map_over_basis(eqn, operands, in_shapes)
     elif not eqn.primitive.multiple_results:
         results = [results]
-    records = _records.get()
-    if records is not None:
-        structures = tuple(tuple(map(describe, values)) for values in (operands, results))
-        records.append(Record(eqn.primitive.name, *structures, fallback, _compat.user_line(eqn)))
-    return list(results)
+    pairs = zip(results, shared, strict=True)
+    return [settle_tangent(x) if flag and isinstance(x, StructuredTangent) else x for x, flag in pairs], fallback
 
 
 def _is_literal(value: Any) -> bool:

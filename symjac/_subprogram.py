@@ -12,7 +12,8 @@ from jax.extend.core import Jaxpr, Literal
 
 from symjac import _compat
 from symjac._carry import Emptier, Hole, filled
-from symjac._interpreter import Record, interpret, recording
+from symjac._interpreter import interpret
+from symjac._record import Record, recording_apart
 from symjac._tangent import StructuredTangent, zero
 
 
@@ -51,7 +52,7 @@ def subprogram(function: Callable[..., Sequence[Any]], avals: Sequence[Any]) -> 
         outs[:] = [emptier(value) for value in function(*args)]
         return emptier.arrays
 
-    with recording() as records:
+    with recording_apart() as records:
         jaxpr, consts = _compat.opened(jax.make_jaxpr(run)(*avals))
     known = dict(zip(jaxpr.invars, consts, strict=False))
     arrays: list[Any] = []

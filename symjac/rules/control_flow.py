@@ -12,7 +12,8 @@ from jax.extend.core import Primitive
 from symjac import _compat
 from symjac._carry import fitted, framed, grown
 from symjac._dependence import through
-from symjac._interpreter import interpret, keep_records, register
+from symjac._interpreter import interpret, register
+from symjac._record import keep_records
 from symjac._subprogram import Subprogram, interpret_all, subprogram
 from symjac._tangent import StructuredTangent, zero
 

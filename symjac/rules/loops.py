@@ -17,11 +17,12 @@ from symjac import _compat
 from symjac._carry import Emptier, filled, fitted, frame_avals, framed, grown, is_frame, same
 from symjac._dependence import through, through_scan, through_while
 from symjac._factor import Factor, contract
-from symjac._index_map import Affine, IndexMap, Indexed, Label, is_static, plain, union
-from symjac._interpreter import interpret, keep_records, register, settle_tangent
+from symjac._index_map import Affine, Indexed, IndexMap, Label, is_static, plain, union
+from symjac._interpreter import interpret, register, settle_tangent
 from symjac._merge import add_tangents, add_terms, densify
-from symjac._subprogram import Subprogram, abstract, count_equations, interpret_all, subprogram
+from symjac._record import keep_records
 from symjac._reading import solve
+from symjac._subprogram import Subprogram, abstract, count_equations, interpret_all, subprogram
 from symjac._tangent import StructuredTangent, Term, zero
 
 # A scan of at most so many steps is unrolled, where its body has at most so many equations for each of them.
@@ -125,7 +126,7 @@ def _stand_still(body: _Body, incoming: Sequence[Any]) -> tuple[_Carry, Subprogr
         for slot, out, stays in zip(carry.slots, program.outs, fixed, strict=False):
             slots.append(slot if slot is None or (stays and not is_frame(slot)) else grown(slot, [out]))
         if all(a is b for a, b in zip(slots, carry.slots, strict=True)):
-            keep_records(program.records)
+            keep_records(program.records, max(body.inputs.length, 1))
             return carry, program
         carry = _Carry(slots)
 

@@ -1,0 +1,141 @@
+"""What the interpreter did at each equation, written down where somebody asks for it.
+
+Each recorded equation has a number, and what is computed for it stands in a named scope with that number. So the
+program that comes out of the engine says itself which of its operations belong to which equation.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+
+from symjac import _compat
+from symjac._cost import Cost, equation_cost
+from symjac._describe import describe
+
+SCOPE = "symjac_equation_"
+RESULT_SCOPE = "symjac_result"
+VALUES_SCOPE = "symjac_values"
+
+_numbers = itertools.count(1)
+_records: ContextVar[list[Record] | None] = ContextVar("records", default=None)
+_enclosing: ContextVar[int | None] = ContextVar("enclosing", default=None)
+_notes: ContextVar[list[str] | None] = ContextVar("notes", default=None)
+
+
+@dataclass(frozen=True)
+class Record:
+    """What happened at one equation that met a tangent.
+
+    Attributes:
+        primitive: The name of the primitive.
+        operands: The structure of each operand; "array" for one without a tangent.
+        results: The structure of each result.
+        fallback: Empty, or why the equation was done densely: "no rule" or "declined".
+        line: The line of the user's code.
+        number: Its number, which is in the name of the scope of what was computed for it.
+        enclosing: The number of the equation that it is inside of (a call, a loop, a branch), or None.
+        notes: What else happened to the structure.
+        cost: What the equation itself costs, for one tangent.
+        times: How often it is run: the number of steps of the scans around it.
+        shapes: The shapes of the results.
+    """
+
+    primitive: str
+    operands: tuple[str, ...]
+    results: tuple[str, ...]
+    fallback: str
+    line: str
+    number: int = 0
+    enclosing: int | None = None
+    notes: tuple[str, ...] = ()
+    cost: Cost = Cost()
+    times: int = 1
+    shapes: tuple[tuple[int, ...], ...] = ()
+
+
+@contextlib.contextmanager
+def recording() -> Iterator[list[Record]]:
+    """Within this context every equation that meets a tangent is recorded, an equation after those inside of it."""
+    records: list[Record] = []
+    token = _records.set(records)
+    try:
+        yield records
+    finally:
+        _records.reset(token)
+
+
+@contextlib.contextmanager
+def recording_apart() -> Iterator[list[Record]]:
+    """Within this context records are collected apart, if they are collected at all."""
+    if _records.get() is None:
+        yield []
+        return
+    with recording() as records:
+        yield records
+
+
+def is_recording() -> bool:
+    """Whether equations are recorded."""
+    return _records.get() is not None
+
+
+def keep_records(records: Sequence[Record], times: int = 1) -> None:
+    """Adds records that were collected apart.
+
+    Args:
+        records: The records.
+        times: How often what they are about is run.
+    """
+    own = _records.get()
+    if own is not None:
+        own.extend(replace(record, times=times * record.times) for record in records)
+
+
+Finish = Callable[[Sequence[Any], Sequence[Any], str], None]
+
+
+@contextlib.contextmanager
+def recorded(eqn: Any) -> Iterator[Finish]:
+    """The context of what is computed for an equation; yields what takes its operands, results and fallback at last."""
+    number, enclosing, records = next(_numbers), _enclosing.get(), _records.get()
+    notes: list[str] = []
+    outer_number, outer_notes = _enclosing.set(number), _notes.set(notes)
+
+    def finish(operands: Sequence[Any], results: Sequence[Any], fallback: str) -> None:
+        assert records is not None
+        structures = tuple(tuple(map(describe, values)) for values in (operands, results))
+        shapes = tuple(tuple(getattr(var.aval, "shape", ())) for var in eqn.outvars)
+        line, cost = _compat.user_line(eqn), equation_cost(eqn)
+        places = (line, number, enclosing, tuple(notes))
+        records.append(Record(eqn.primitive.name, *structures, fallback, *places, cost, 1, shapes))
+
+    try:
+        with jax.named_scope(f"{SCOPE}{number}"):
+            yield finish
+    finally:
+        _enclosing.reset(outer_number)
+        _notes.reset(outer_notes)
+
+
+def result_scope() -> contextlib.AbstractContextManager[None]:
+    """The context of what makes an array of a tangent at last."""
+    return jax.named_scope(RESULT_SCOPE) if is_recording() else contextlib.nullcontext()
+
+
+def values_scope() -> contextlib.AbstractContextManager[None]:
+    """The context of what is computed for an equation without tangents."""
+    return jax.named_scope(VALUES_SCOPE) if is_recording() else contextlib.nullcontext()
+
+
+def note(text: str) -> None:
+    """Writes something down about the equation that is being recorded."""
+    notes = _notes.get()
+    if notes is not None and text not in notes:
+        notes.append(text)
