@@ -82,7 +82,7 @@ class Factor:
         axes = [self.labels.index(label) for label in maps]
         shape = tuple(label.size for label in new)
         columns = []
-        for label, index_map in maps.items():
+        for index_map in maps.values():
             index = jnp.asarray(spread(index_map.index(), index_map.labels, new), jnp.int32)
             columns.append(jnp.broadcast_to(index, shape))
         rest = [axis for axis in range(len(self.labels)) if axis not in axes]

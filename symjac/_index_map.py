@@ -16,7 +16,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -48,8 +47,11 @@ class Affine:
     @property
     def is_plain(self) -> bool:
         """Whether the axis is one label, one to one."""
-        return self.offset == 0 and len(self.strides) == 1 and self.strides[0] == (self.strides[0][0], 1) and (
-            self.strides[0][0].size == self.size
+        return (
+            self.offset == 0
+            and len(self.strides) == 1
+            and self.strides[0] == (self.strides[0][0], 1)
+            and (self.strides[0][0].size == self.size)
         )
 
     def bounds(self) -> tuple[int, int]:
@@ -182,7 +184,8 @@ def compose(outer: IndexMap, inner: Mapping[Label, IndexMap], guarded: frozenset
         if outer.is_plain:
             return inner[outer.labels[0]]
         if all(
-            isinstance(inner.get(label), Affine | None) and (label in guarded or label not in inner or inner[label].stays_inside)
+            isinstance(inner.get(label), Affine | None)
+            and (label in guarded or label not in inner or inner[label].stays_inside)
             for label in outer.labels
         ):
             return _compose_affine(outer, inner)
@@ -226,9 +229,13 @@ def _compose_indexed(outer: IndexMap, inner: Mapping[Label, IndexMap]) -> IndexM
         for index, (_, stride) in zip(indices, outer.strides, strict=True):
             total = total + index * np.int32(stride)
     elif all(map(is_static, [outer.array, *indices])):
-        total = outer.array[tuple(np.clip(i, 0, label.size - 1) for i, label in zip(indices, outer.labels, strict=True))]
+        total = outer.array[
+            tuple(np.clip(i, 0, label.size - 1) for i, label in zip(indices, outer.labels, strict=True))
+        ]
     else:
-        total = jnp.asarray(outer.array)[tuple(jnp.clip(i, 0, l.size - 1) for i, l in zip(indices, outer.labels, strict=True))]
+        total = jnp.asarray(outer.array)[
+            tuple(jnp.clip(i, 0, each.size - 1) for i, each in zip(indices, outer.labels, strict=True))
+        ]
     total = _where(valid, total, -1) if valid is not np.True_ else total
     shape = tuple(label.size for label in labels)
     total = np.broadcast_to(total, shape) if is_static(total) else jnp.broadcast_to(total, shape)

@@ -13,7 +13,7 @@ from jax import lax
 
 from symjac._factor import Factor, cast, contract
 from symjac._index_map import Affine, IndexMap, Label, is_static, spread, union
-from symjac._tangent import StructuredTangent, Term
+from symjac._tangent import StructuredTangent
 
 # Up to this many elements a result with several pieces is read from a list of its values by one gather.
 _SMALL = 512
@@ -66,7 +66,9 @@ def materialise(tangent: StructuredTangent, leaf: int, *, transposed: bool = Fal
     return assemble([term.factors for term in terms], axes, shape, tangent.dtype)
 
 
-def assemble(factors: Sequence[Sequence[Factor]], axes: Sequence[Sequence[IndexMap]], shape: Sequence[int], dtype: Any) -> Any:
+def assemble(
+    factors: Sequence[Sequence[Factor]], axes: Sequence[Sequence[IndexMap]], shape: Sequence[int], dtype: Any
+) -> Any:
     """The sum of terms as a dense array of the given shape."""
     shape, dtype = tuple(shape), np.dtype(dtype)
     if not factors or 0 in shape:
@@ -111,7 +113,10 @@ def _piece(factors: Sequence[Factor], axes: tuple[IndexMap, ...], dtype: Any) ->
     target = (*complex_labels, *window_labels)
     values = factor.over(target)
     full = tuple(label.size for label in target)
-    final = (*(l.size for l in complex_labels), *(math.prod(l.size for l in axes[i].labels) for i in windows))
+    final = (
+        *(each.size for each in complex_labels),
+        *(math.prod(each.size for each in axes[i].labels) for i in windows),
+    )
     if np.shape(values) != full:
         values = jnp.broadcast_to(values, full)
     if full != final:

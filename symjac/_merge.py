@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from symjac._factor import Factor, add, contract, multiply, scalar
-from symjac._index_map import Affine, IndexMap, Indexed, Label, is_static, plain, union
+from symjac._index_map import Affine, Indexed, IndexMap, Label, is_static, plain, union
 from symjac._materialise import assemble
 from symjac._tangent import StructuredTangent, Term
 
@@ -94,7 +94,7 @@ class _Matcher:
 def _joined_maps(maps: Sequence[IndexMap], names: Sequence[dict[Label, tuple[int, int]]]) -> Any | None:
     first = maps[0]
     if isinstance(first, Indexed):
-        if any(shift for m, own in zip(maps, names, strict=True) for shift in [own[l][1] for l in m.labels]):
+        if any(shift for m, own in zip(maps, names, strict=True) for shift in [own[each][1] for each in m.labels]):
             return None
         order = [names[0][label][0] for label in first.labels]
         for m, own in zip(maps[1:], names[1:], strict=True):
@@ -118,15 +118,18 @@ def align(terms: Sequence[Term], dense: Sequence[int] = ()) -> Alignment:
     matcher = _Matcher(terms)
     rank = len(terms[0].axes)
     joined = [None if i in dense else matcher.match([term.axes[i] for term in terms]) for i in range(rank)]
-    lows = [min(own[l][1] for own in matcher.names for l in own if own[l][0] == n) for n in range(matcher.count)]
+    lows = [
+        min(own[each][1] for own in matcher.names for each in own if own[each][0] == n) for n in range(matcher.count)
+    ]
     highs = [
-        max(own[l][1] + l.size for own in matcher.names for l in own if own[l][0] == n) for n in range(matcher.count)
+        max(own[each][1] + each.size for own in matcher.names for each in own if own[each][0] == n)
+        for n in range(matcher.count)
     ]
     labels = [Label(high - low) for low, high in zip(lows, highs, strict=True)]
     views: list[list[IndexMap]] = [[] for _ in terms]
     for n, label in enumerate(labels):
         for own, view in zip(matcher.names, views, strict=True):
-            old, shift = next((l, s) for l, (m, s) in own.items() if m == n)
+            old, shift = next((each, s) for each, (m, s) in own.items() if m == n)
             view.append(Affine(label.size, shift - lows[n], ((old, 1),)))
     axes: list[IndexMap] = []
     for i, found in enumerate(joined):
@@ -137,7 +140,9 @@ def align(terms: Sequence[Term], dense: Sequence[int] = ()) -> Alignment:
             labels.append(label)
             axes.append(Affine(maps[0].size, low, ((label, 1),)))
             for view, index_map in zip(views, maps, strict=True):
-                view.append(index_map if label.size == index_map.size else index_map.shifted(offset=-low, size=label.size))
+                view.append(
+                    index_map if label.size == index_map.size else index_map.shifted(offset=-low, size=label.size)
+                )
         elif isinstance(found[0], Indexed):
             shared, order = found
             axes.append(replace(shared, labels=tuple(labels[n] for n in order)))
@@ -178,7 +183,7 @@ def _merge_prefix(a: Term, b: Term) -> Term | None:
     if math.prod(label.size for label in extra) > largest:
         return None
     everywhere = {*a.axis_labels, *(label for f in common for label in f.labels)}
-    both = {l for f in rest_a for l in f.labels} & {l for f in rest_b for l in f.labels}
+    both = {each for f in rest_a for each in f.labels} & {each for f in rest_b for each in f.labels}
     if not set(extra) <= everywhere | both:
         return None
     return replace(a, factors=(*common, add(_product(rest_a), _product(rest_b))))
@@ -241,7 +246,7 @@ def _join_clusters(terms: Sequence[Term], dtype: Any, slack: int) -> tuple[Term,
 
 
 def _deltas(term: Term) -> frozenset[Any]:
-    """The deltas of a term, up to a renaming and a shift of labels: for each label its axes and how they depend on it."""
+    """The deltas of a term up to a renaming and a shift of labels: for each, how the axes depend on its label."""
     found: dict[Label, list[Any]] = {}
     first: dict[Label, int] = {}
     for i, axis in enumerate(term.axes):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -76,8 +77,8 @@ def straddling(flat: IndexMap, sizes: Sequence[int]) -> dict[Label, IndexMap]:
             continue
         exact = all(b % stride == 0 for b in borders if stride < b < stride * label.size)
         bounds = [1, *cuts, label.size]
-        if exact and all(high % low == 0 for low, high in zip(bounds, bounds[1:], strict=False)):
-            pieces = [(Label(high // low), low) for low, high in zip(bounds, bounds[1:], strict=False)]
+        if exact and all(high % low == 0 for low, high in itertools.pairwise(bounds)):
+            pieces = [(Label(high // low), low) for low, high in itertools.pairwise(bounds)]
             inner[label] = Affine(label.size, 0, tuple(reversed(pieces)))
     return inner
 

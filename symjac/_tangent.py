@@ -34,7 +34,6 @@ from symjac._factor import Factor, cast, multiply, scalar
 from symjac._index_map import (
     Affine,
     IndexMap,
-    Indexed,
     Label,
     compose,
     indexed,
@@ -44,6 +43,7 @@ from symjac._index_map import (
     spread,
     union,
 )
+from symjac._reading import as_mask, equal_mask, inside_mask, pull, replace_size, solve
 from symjac._reshape import digits, flatten, fusible, regroup, straddling
 
 
@@ -189,7 +189,9 @@ class Term:
         stretched = [i for i, d in enumerate(dimensions) if self.out_axes[i].size != shape[d]]
         kept = {d: self.out_axes[i] for i, d in enumerate(dimensions) if i not in stretched}
         term = self.sum_axes(stretched)
-        return replace(term, out_axes=tuple(kept[d] if d in kept else plain(Label(int(n))) for d, n in enumerate(shape)))
+        return replace(
+            term, out_axes=tuple(kept[d] if d in kept else plain(Label(int(n))) for d, n in enumerate(shape))
+        )
 
     def restrict(self, axis: int, start: int, stride: int, count: int) -> Term | None:
         """Keeps ``count`` positions ``start + stride * i`` of an out axis; a negative stride reverses it."""
@@ -267,7 +269,9 @@ class Term:
                 term = term.substitute(inner)
                 flat = flatten(term.out_axes[position : position + len(old_group)])
             axes = list(digits(flat, new_group))
-            term = replace(term, out_axes=(*term.out_axes[:position], *axes, *term.out_axes[position + len(old_group) :]))
+            term = replace(
+                term, out_axes=(*term.out_axes[:position], *axes, *term.out_axes[position + len(old_group) :])
+            )
             if len(new_group) == 1:
                 term = term._fused(position)
             position += len(new_group)
@@ -285,108 +289,25 @@ class Term:
             if not isinstance(index_map, Affine) or together[-1] not in index_map.labels:
                 return index_map
             unit = dict(index_map.strides)[together[-1]]
-            strides = tuple((l, s) for l, s in index_map.strides if l not in together)
+            strides = tuple((each, s) for each, s in index_map.strides if each not in together)
             return Affine(index_map.size, index_map.offset, (*strides, (label, unit)))
 
         def merge(factor: Factor) -> Factor:
             if together[-1] not in factor.labels:
                 return factor
-            rest = tuple(l for l in factor.labels if l not in together)
+            rest = tuple(each for each in factor.labels if each not in together)
             array = spread(factor.array, factor.labels, (*rest, *together))
-            return Factor(jnp.reshape(array, (*(l.size for l in rest), label.size)), (*rest, label), factor.precision)
+            return Factor(
+                jnp.reshape(array, (*(each.size for each in rest), label.size)), (*rest, label), factor.precision
+            )
 
-        return Term(tuple(map(merge, self.factors)), tuple(map(rewrite, self.out_axes)), tuple(map(rewrite, self.in_axes)))
+        return Term(
+            tuple(map(merge, self.factors)), tuple(map(rewrite, self.out_axes)), tuple(map(rewrite, self.in_axes))
+        )
 
     def swapped(self) -> Term:
         """The transposed Jacobian's term."""
         return Term(self.factors, self.in_axes, self.out_axes)
-
-
-def pull(array: Any, axes: Sequence[IndexMap]) -> Factor:
-    """An array, which broadcasts against the axes, as a factor over the labels that the axes depend on."""
-    shape = np.shape(array)
-    if not shape:
-        return Factor(array, ())
-    dropped = tuple(i for i, n in enumerate(shape) if n == 1)
-    if dropped:
-        array = np.squeeze(array, dropped) if is_static(array) else lax.squeeze(array, dropped)
-    kept = [axis for i, axis in enumerate(axes) if i not in dropped]
-    if all(axis.is_plain for axis in kept) and len(union(axis.labels for axis in kept)) == len(kept):
-        return Factor(array, tuple(axis.labels[0] for axis in kept))
-    fresh = tuple(Label(axis.size) for axis in kept)
-    return Factor(array, fresh).substitute(dict(zip(fresh, kept, strict=True)))
-
-
-def replace_size(index_map: IndexMap, size: int) -> IndexMap:
-    """The same positions in an axis of another size."""
-    return replace(index_map, size=size)
-
-
-def inside_mask(index_map: IndexMap) -> Factor:
-    """One where a map leads into its axis, else zero."""
-    index = index_map.index()
-    return as_mask((index >= 0) & (index < index_map.size), index_map.labels)
-
-
-def as_mask(condition: Any, labels: tuple[Label, ...]) -> Factor:
-    """A factor that is one where a condition holds, else zero."""
-    return Factor(cast(condition, np.int32), labels)
-
-
-def equal_mask(a: IndexMap, b: IndexMap) -> Factor:
-    labels = union([a.labels, b.labels])
-    shape = tuple(label.size for label in labels)
-    equal = spread(a.index(), a.labels, labels) == spread(b.index(), b.labels, labels)
-    return as_mask(np.broadcast_to(equal, shape) if is_static(equal) else jnp.broadcast_to(equal, shape), labels)
-
-
-Solution = tuple[dict[Label, IndexMap], Factor | None]
-
-
-def solve(own: IndexMap, position: IndexMap) -> Solution | NotImplementedType:
-    """The label values at which an out axis takes given positions, and a mask where that is not enough."""
-    if own.is_plain:
-        return {own.labels[0]: position}, None
-    if isinstance(own, Indexed):
-        return NotImplemented
-    if not own.strides:
-        index = position.index()
-        return {}, as_mask(index == own.offset, position.labels)
-    ordered = sorted(own.strides, key=lambda pair: abs(pair[1]))
-    reach = 1
-    for label, stride in ordered:
-        if stride < reach:
-            return NotImplemented if len(ordered) > 1 else _solve_single(own, position)
-        reach = stride * max(label.size, 1)
-    if len(ordered) == 1:
-        return _solve_single(own, position)
-    remainder = position.index() - own.offset
-    valid = (position.index() >= 0) & (position.index() < own.size) & (remainder >= 0)
-    inner: dict[Label, IndexMap] = {}
-    for label, stride in reversed(ordered):
-        digit = remainder // stride
-        remainder = remainder - digit * stride
-        valid = valid & (digit < label.size)
-        inner[label] = indexed(label.size, digit, position.labels)
-    valid = valid & (remainder == 0)
-    first = ordered[-1][0]
-    index = inner[first].index()
-    marked = np.where(valid, index, -1) if is_static(valid) else jnp.where(valid, index, -1)
-    inner[first] = indexed(first.size, marked, position.labels)
-    return inner, None
-
-
-def _solve_single(own: Affine, position: IndexMap) -> Solution:
-    ((label, stride),) = own.strides
-    if isinstance(position, Affine) and position.stays_inside:
-        if (position.offset - own.offset) % stride == 0 and all(s % stride == 0 for _, s in position.strides):
-            strides = tuple((l, s // stride) for l, s in position.strides)
-            return {label: Affine(label.size, (position.offset - own.offset) // stride, strides)}, None
-    index = position.index()
-    fits = ((index - own.offset) % stride == 0) & (index >= 0) & (index < own.size)
-    value = (index - own.offset) // stride
-    value = np.where(fits, value, -1) if is_static(value) else jnp.where(fits, value, -1)
-    return {label: indexed(label.size, value, position.labels)}, None
 
 
 @dataclass(frozen=True, eq=False)
@@ -417,7 +338,7 @@ class StructuredTangent:
 
     def map(
         self,
-        function: Callable[[Term], Term | None | NotImplementedType],
+        function: Callable[[Term], Term | NotImplementedType | None],
         *,
         shape: Sequence[int] | None = None,
         dtype: Any = None,

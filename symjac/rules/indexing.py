@@ -21,7 +21,8 @@ from symjac._interpreter import register
 from symjac._materialise import assemble
 from symjac._merge import add_tangents, densify
 from symjac._sharing import shared
-from symjac._tangent import StructuredTangent, Term, replace, solve
+from symjac._reading import solve
+from symjac._tangent import StructuredTangent, Term, replace
 
 
 @dataclass(frozen=True)

@@ -124,8 +124,9 @@ if _compat.unstack_p is not None:
     def _unstack_rule(x: StructuredTangent, *, axis: int, **_: Any) -> list[StructuredTangent]:
         """One position of an axis for each result. Keeps the other deltas."""
         results = []
+        shape = [1 if i == axis else n for i, n in enumerate(x.shape)]
         for i in range(x.shape[axis]):
-            one = x.map(lambda t, i=i: t.restrict(axis, i, 1, 1), shape=[1 if a == axis else n for a, n in enumerate(x.shape)])
+            one = x.map(lambda term, i=i: term.restrict(axis, i, 1, 1), shape=shape)
             results.append(_squeeze_rule(one, dimensions=(axis,)))
         return results
 
