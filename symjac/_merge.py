@@ -19,6 +19,7 @@ import numpy as np
 from symjac._factor import Factor, add, contract, multiply, scalar
 from symjac._index_map import Affine, Indexed, IndexMap, Label, is_static, plain, union
 from symjac._materialise import assemble
+from symjac._record import is_recording, note
 from symjac._tangent import StructuredTangent, Term
 
 # More terms than this are joined, unless the join would hold this many times more than the terms.
@@ -168,7 +169,10 @@ def join(terms: Sequence[Term], dtype: Any, found: Alignment) -> Term:
     shape = tuple(label.size for label in found.labels)
     array = assemble([term.factors for term in terms], found.views, shape, dtype)
     rank = len(terms[0].out_axes)
-    return Term((Factor(array, found.labels),), found.axes[:rank], found.axes[rank:])
+    joined = Term((Factor(array, found.labels),), found.axes[:rank], found.axes[rank:])
+    if is_recording() and len(_deltas(joined)) < min(len(_deltas(term)) for term in terms):
+        note("joined" if len(terms) > 1 else "made dense")
+    return joined
 
 
 def _merge_prefix(a: Term, b: Term) -> Term | None:
