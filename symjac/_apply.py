@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -15,11 +16,9 @@ from symjac import _compat
 from symjac._factor import Factor, cast, common_dtype
 from symjac._interpreter import engine_settings
 from symjac._materialise import assemble
-from symjac._stored import Layout, unpack
+from symjac._stored import Layout, StaticArray, StoredBlock, StoredFactor, interned, static_array, unpack
 from symjac._reading import pull
 from symjac._tangent import Term
-
-MATRIX_TOO_LARGE = 2**31
 
 
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -123,3 +122,17 @@ def _typed_sum(factors: Sequence[Any], axes: Sequence[Any], shape: Sequence[int]
     else:
         total = assemble(factors, axes, shape, leaf.dtype)
     return _compat.with_element_type(total, leaf.dtype, False)
+
+
+def conjugated(layout: Layout) -> Layout:
+    """The layout with its static factors conjugated."""
+
+    def factor(own: StoredFactor) -> StoredFactor:
+        if isinstance(own.array, StaticArray) and np.iscomplexobj(own.array.array):
+            return replace(own, array=static_array(np.conj(own.array.array)))
+        return own
+
+    def block(own: StoredBlock) -> StoredBlock:
+        return replace(own, factors=tuple(map(factor, own.factors)))
+
+    return interned(replace(layout, blocks=tuple(tuple(map(block, row)) for row in layout.blocks)))

@@ -44,6 +44,29 @@ def diagonal(layout: Layout, arrays: Sequence[Any]) -> Any:
         return jnp.diagonal(_apply.matrix(layout, arrays))
 
 
+@compiled
+def three_diagonals(layout: Layout, arrays: Sequence[Any]) -> tuple[Any, Any, Any]:
+    """The diagonal, the lower and the upper diagonal of a square matrix."""
+    n = layout.shape[0]
+    terms = _in_matrix(layout, unpack(layout, arrays))
+    try:
+        return tuple(_shifted_diagonal(terms, n, shift, layout.dtype) for shift in (0, -1, 1))  # type: ignore[return-value]
+    except TooDenseError:
+        matrix = _apply.matrix(layout, arrays)
+        return jnp.diagonal(matrix), jnp.diagonal(matrix, -1), jnp.diagonal(matrix, 1)
+
+
+def _shifted_diagonal(terms: Sequence[Term], n: int, shift: int, dtype: Any) -> Any:
+    count = n - abs(shift)
+    parts = []
+    for term in terms:
+        # Rows and columns from the first entry of this diagonal on.
+        rows = term.restrict(0, max(-shift, 0), 1, count)
+        columns = None if rows is None else rows.swapped().restrict(0, max(shift, 0), 1, count)
+        parts.extend([] if columns is None else [columns.swapped()])
+    return cast(diagonal_of(parts, (count,), dtype), dtype)
+
+
 def _in_matrix(layout: Layout, blocks: Sequence[Sequence[Sequence[Term]]]) -> list[Term]:
     return [
         placed(flattened(term, layout.outs[i].shape, layout.ins[j].shape), row, column, layout.shape)
