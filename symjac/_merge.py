@@ -170,7 +170,7 @@ def join(terms: Sequence[Term], dtype: Any, found: Alignment) -> Term:
     array = assemble([term.factors for term in terms], found.views, shape, dtype)
     rank = len(terms[0].out_axes)
     joined = Term((Factor(array, found.labels),), found.axes[:rank], found.axes[rank:])
-    if is_recording() and len(_deltas(joined)) < min(len(_deltas(term)) for term in terms):
+    if is_recording() and found.size > sum(term.stored for term in terms):
         note("joined" if len(terms) > 1 else "made dense")
     return joined
 
