@@ -26,6 +26,7 @@ from symjac._program import (
     reverse_program,
     trace,
 )
+from symjac._record import direction_scope
 from symjac._tangent import StructuredTangent
 
 Kind = Literal["jacfwd", "jacrev", "jacobian", "hessian"]
@@ -121,9 +122,10 @@ def _derivative(
     as_inputs: bool = False,
 ) -> list[Array]:
     """Returns the values and the blocks, computed in a direction, with the dtypes of the inputs or of the outputs."""
-    program = (reverse_program if reverse else forward_program)(function, consts, leaves, with_value)
-    values, tangents = push_basis(program, program.closed.consts, leaves)
-    return [*values, *_blocks(function.output_avals, function.active_avals, tangents, reverse, as_inputs)]
+    with direction_scope("reverse" if reverse else "forward"):
+        program = (reverse_program if reverse else forward_program)(function, consts, leaves, with_value)
+        values, tangents = push_basis(program, program.closed.consts, leaves)
+        return [*values, *_blocks(function.output_avals, function.active_avals, tangents, reverse, as_inputs)]
 
 
 def _gradient(transform: Transform, function: TracedFunction, consts: Sequence[Array]) -> FlatFunction:

@@ -22,11 +22,13 @@ from symjac._describe import describe
 SCOPE = "symjac_equation_"
 RESULT_SCOPE = "symjac_result"
 VALUES_SCOPE = "symjac_values"
+DIRECTION_SCOPE = "symjac_direction_"
 
 _numbers = itertools.count(1)
 _records: ContextVar[list[Record] | None] = ContextVar("records", default=None)
 _enclosing: ContextVar[int | None] = ContextVar("enclosing", default=None)
 _notes: ContextVar[list[str] | None] = ContextVar("notes", default=None)
+_direction: ContextVar[str] = ContextVar("direction", default="")
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,7 @@ class Record:
         cost: What the equation itself costs, for one tangent.
         times: How often it is run: the number of steps of the scans around it.
         shapes: The shapes of the results.
+        direction: "forward" or "reverse": the mode of the program that it is in.
     """
 
     primitive: str
@@ -58,6 +61,7 @@ class Record:
     cost: Cost = Cost()
     times: int = 1
     shapes: tuple[tuple[int, ...], ...] = ()
+    direction: str = ""
 
 
 @contextlib.contextmanager
@@ -114,7 +118,7 @@ def recorded(eqn: Any) -> Iterator[Finish]:
         shapes = tuple(tuple(getattr(var.aval, "shape", ())) for var in eqn.outvars)
         line, cost = _compat.user_line(eqn), equation_cost(eqn)
         places = (line, number, enclosing, tuple(notes))
-        records.append(Record(eqn.primitive.name, *structures, fallback, *places, cost, 1, shapes))
+        records.append(Record(eqn.primitive.name, *structures, fallback, *places, cost, 1, shapes, _direction.get()))
 
     try:
         with jax.named_scope(f"{SCOPE}{number}"):
@@ -122,6 +126,24 @@ def recorded(eqn: Any) -> Iterator[Finish]:
     finally:
         _enclosing.reset(outer_number)
         _notes.reset(outer_notes)
+
+
+@contextlib.contextmanager
+def direction_scope(direction: str) -> Iterator[None]:
+    """The context of a linear program of a mode.
+
+    Args:
+        direction: "forward" or "reverse".
+    """
+    if not is_recording():
+        yield
+        return
+    token = _direction.set(direction)
+    try:
+        with jax.named_scope(DIRECTION_SCOPE + direction):
+            yield
+    finally:
+        _direction.reset(token)
 
 
 def result_scope() -> contextlib.AbstractContextManager[None]:
