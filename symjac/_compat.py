@@ -220,3 +220,8 @@ def contains(jaxpr: Jaxpr, names: Sequence[str]) -> bool:
 def inner_jaxprs(params: Any) -> list[Jaxpr]:
     """Returns the jaxprs in the parameters of an equation, without their constants."""
     return list(core.jaxprs_in_params(params))
+
+
+def scopes_of(eqn: Any) -> str:
+    """Returns the named scopes that an equation was traced in, the outermost first, separated by slashes."""
+    return str(eqn.source_info.name_stack)
