@@ -16,7 +16,7 @@ import jax
 import numpy as np
 
 from symjac._factor import Factor
-from symjac._index_map import IndexMap, Indexed, Label, is_static
+from symjac._index_map import Indexed, IndexMap, Label, is_static, union
 from symjac._materialise import assemble
 from symjac._merge import align, whole_axes
 from symjac._tangent import StructuredTangent, Term
@@ -183,7 +183,11 @@ def _joined(old: tuple[Term, ...], terms: Sequence[Term]) -> Term:
             break
         dense |= lonely | changed
     out = len(terms[0].out_axes)
-    return Term((Factor(Frame(), found.labels),), found.axes[:out], found.axes[out:])
+    out_axes, in_axes = found.axes[:out], found.axes[out:]
+    # A step mostly contracts out axes: in this order that is a product of matrices which leaves the order as it is.
+    on_out, on_in = (union(axis.labels for axis in axes) for axes in (out_axes, in_axes))
+    labels = sorted(found.labels, key=lambda label: (label in on_out) + (label in on_out and label not in on_in))
+    return Term((Factor(Frame(), tuple(labels)),), out_axes, in_axes)
 
 
 def _is_fleeting(axis: IndexMap) -> bool:
