@@ -87,7 +87,7 @@ def find_reach(fun: Callable[..., Any], static: Any = None) -> Reach | None:
     walker = _Walker()
     try:
         walker.visit(fun, 0)
-        walker.visit(static, 0)
+        walker.visit_fixed(static, 0)
         walker.visit_modules()
     except Mutable:
         return None
@@ -127,6 +127,11 @@ class _Walker:
             self._reference(value, depth + 1)
         return Atom(value) if isinstance(value, PyTreeDef) else Same(value)
 
+    def visit_fixed(self, value: Any, depth: int) -> None:
+        """Visits a value of which no check is noted: it must not be one whose contents would have to be compared."""
+        if not _is_fixed(self.visit(value, depth)):
+            raise Mutable(value)
+
     def _container(self, value: Any, depth: int) -> Any:
         """Returns an expectation for the contents of a container, or None for anything else."""
         kind = type(value)
@@ -139,7 +144,7 @@ class _Walker:
         if kind is frozenset and all(type(each) in (str, int) for each in value):
             return Atom(value)
         if kind is slice:
-            self.visit((value.start, value.stop, value.step), depth)
+            self.visit_fixed((value.start, value.stop, value.step), depth)
             return Atom(value)
         if kind is np.ndarray:
             if value.nbytes > _MAX_BYTES or value.dtype.hasobject:
@@ -152,7 +157,7 @@ class _Walker:
         if isinstance(value, types.FunctionType):
             self._function(value, depth)
         elif isinstance(value, types.MethodType):
-            self.visit((value.__func__, value.__self__), depth)
+            self.visit_fixed((value.__func__, value.__self__), depth)
         elif isinstance(value, _compat.PjitFunction) or getattr(type(value), "_symjac_jit", False):
             pass  # As in JAX: what a jitted function reaches is looked at once.
         elif isinstance(value, types.BuiltinFunctionType | types.MethodWrapperType):
@@ -164,9 +169,9 @@ class _Walker:
         elif isinstance(value, PyTreeDef):
             self._treedef(value, depth)
         elif isinstance(value, staticmethod | classmethod):
-            self.visit(value.__func__, depth)
+            self.visit_fixed(value.__func__, depth)
         elif isinstance(value, property):
-            self.visit((value.fget, value.fset, value.fdel), depth)
+            self.visit_fixed((value.fget, value.fset, value.fdel), depth)
         else:
             self._instance(value, depth)
 
@@ -177,7 +182,7 @@ class _Walker:
         elif isinstance(value, _CUSTOM_RULES):
             self._namespace(value, vars, depth)
         elif hasattr(value, "__wrapped__") and type(value) is functools._lru_cache_wrapper:
-            self.visit(value.__wrapped__, depth)
+            self.visit_fixed(value.__wrapped__, depth)
         elif _is_frozen(value):
             self._namespace(value, vars, depth)
             self.visit(type(value), depth)
@@ -197,7 +202,7 @@ class _Walker:
         if installed and is_impure(value.__module__):
             raise Mutable(value)
         if is_own(value) and "__wrapped__" in value.__dict__:
-            self.visit(value.__dict__["__wrapped__"], depth)  # The rest of the closure is options.
+            self.visit_fixed(value.__dict__["__wrapped__"], depth)  # The rest of the closure is options.
             return
         cells = [self.visit(cell.cell_contents, depth) for cell in value.__closure__ or ()]
         if installed and not cells and not value.__dict__:
@@ -232,7 +237,7 @@ class _Walker:
             raise Mutable(value)
         owner = value.__self__
         if owner is not None and not isinstance(owner, types.ModuleType):
-            self.visit(owner, depth)
+            self.visit_fixed(owner, depth)
 
     def _module(self, value: types.ModuleType) -> None:
         if is_impure(value.__name__):
@@ -276,9 +281,15 @@ class _Walker:
         if data is not None:
             kind, aux = data
             self.visit(kind, depth)
-            self.visit(_compat.plain_aux(aux), depth)
+            self.visit_fixed(_compat.plain_aux(tuple(aux) if isinstance(aux, list) else aux), depth)
         for child in value.children():
             self._treedef(child, depth + 1)
+
+
+def _is_fixed(expected: Any) -> bool:
+    if isinstance(expected, Elements):
+        return issubclass(expected.kind, tuple) and all(map(_is_fixed, expected.elements))
+    return isinstance(expected, Atom | Same)
 
 
 def _is_frozen(value: Any) -> bool:
