@@ -1,0 +1,1 @@
+"""Workloads, and the programs that measure symjac on them."""
