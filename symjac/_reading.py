@@ -75,18 +75,15 @@ def solve(own: IndexMap, position: IndexMap) -> Solution | NotImplementedType:
         return _solve_single(own, position)
     remainder = position.index() - own.offset
     valid = (position.index() >= 0) & (position.index() < own.size) & (remainder >= 0)
-    inner: dict[Label, IndexMap] = {}
+    digits: dict[Label, Any] = {}
     for label, stride in reversed(ordered):
-        digit = remainder // stride
-        remainder = remainder - digit * stride
-        valid = valid & (digit < label.size)
-        inner[label] = indexed(label.size, digit, position.labels)
+        digits[label] = remainder // stride
+        remainder = remainder - digits[label] * stride
+        valid = valid & (digits[label] < label.size)
     valid = valid & (remainder == 0)
     first = ordered[-1][0]
-    index = inner[first].index()
-    marked = np.where(valid, index, -1) if is_static(valid) else jnp.where(valid, index, -1)
-    inner[first] = indexed(first.size, marked, position.labels)
-    return inner, None
+    digits[first] = (np.where if is_static(valid) else jnp.where)(valid, digits[first], -1)
+    return {label: indexed(label.size, digit, position.labels) for label, digit in digits.items()}, None
 
 
 def _solve_single(own: Affine, position: IndexMap) -> Solution:
