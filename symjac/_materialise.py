@@ -194,7 +194,7 @@ def _updates(piece: _Piece) -> _Updates:
 
 def _scatter(base: Any, window: tuple[int, ...], group: Sequence[_Updates]) -> Any:
     """Adds all updates with windows of the same shape in one scatter."""
-    moving = [i for i in range(len(window)) if any(updates.starts[i] is not None for updates in group)]
+    moving = [i for i in range(len(window)) if any(updates.starts[i] is not None for updates in group)] or [0]
     wide = [n for n in window if n]
     rows, values = [], []
     for updates in group:
