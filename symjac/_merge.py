@@ -265,9 +265,20 @@ def _deltas(term: Term) -> frozenset[Any]:
 
 
 def compact(tangent: StructuredTangent) -> StructuredTangent:
-    """Fewer terms for the same tangent, to be materialised: those that share their deltas are joined."""
-    blocks = tuple(_join_clusters(block, tangent.dtype, slack=_SLACK) for block in tangent.blocks)
-    return replace(tangent, blocks=blocks)
+    """Fewer terms for the same tangent, to be materialised.
+
+    Terms that share their deltas are joined, and so are all terms where their join is small beside the dense result.
+    """
+    blocks = []
+    for block, in_shape in zip(tangent.blocks, tangent.in_shapes, strict=True):
+        terms = _join_clusters(block, tangent.dtype, slack=_SLACK)
+        if len(terms) > 1:
+            found = align(terms)
+            held = sum(term.stored for term in terms)
+            if found.size <= _SLACK * min(held, tangent.size * math.prod(in_shape) // _SLACK**2):
+                terms = (join(terms, tangent.dtype, found),)
+        blocks.append(terms)
+    return replace(tangent, blocks=tuple(blocks))
 
 
 def add_tangents(tangents: Sequence[StructuredTangent], dtype: Any = None) -> StructuredTangent:
