@@ -1,0 +1,147 @@
+"""`make bench`: every workload, symjac against JAX's modes and the Jacobian written by hand.
+
+    python -m benchmarks.run                     everything at three sizes
+    python -m benchmarks.run --quick             the medium size only
+    python -m benchmarks.run --static            only what XLA says of the compiled programs
+    python -m benchmarks.run attention nbody     some workloads
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import math
+import pathlib
+import statistics
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+
+from .case import Workload
+from .measure import compiled, contenders, exponent, run_times
+from .workloads import named
+
+Row = dict[str, Any]
+HEAD = f"{'workload':<20}{'size':>6}{'contender':>17}{'first':>9}{'run':>11}{'spread':>9}{'MFLOP':>10}{'MB':>9}{'peak MB':>9}"
+
+
+def main() -> int:
+    """Measures, prints the tables and writes the results."""
+    options = _options()
+    rows: list[Row] = []
+    print(HEAD)
+    for workload in named(options.names):
+        for size in _sizes(workload, options.quick):
+            rows.extend(_measure(workload, size, options.static))
+            gc.collect()
+    if not options.quick:
+        _print_growth(rows)
+    _print_ratios(rows)
+    if options.json:
+        results = {"jax": jax.__version__, "device": jax.devices()[0].device_kind, "rows": rows}
+        pathlib.Path(options.json).write_text(json.dumps(results, indent=1))
+    if options.plot:
+        from .plot import plot
+
+        plot(rows, options.plot)
+    return 0
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.run", description="Measures the workloads.")
+    parser.add_argument("names", nargs="*", help="the workloads; all where none is given")
+    parser.add_argument("--quick", action="store_true", help="the medium size only")
+    parser.add_argument("--static", action="store_true", help="what XLA says only, no times")
+    parser.add_argument("--json", help="where to write the results")
+    parser.add_argument("--plot", help="where to write the plot (needs matplotlib)")
+    return parser.parse_args()
+
+
+def _sizes(workload: Workload, quick: bool) -> Sequence[int]:
+    return workload.sizes[1:2] if quick else workload.sizes
+
+
+def _measure(workload: Workload, size: int, static: bool) -> list[Row]:
+    case = workload.make(size)
+    times = {} if static else run_times(workload, size)
+    rows = []
+    for name, function in contenders(workload, case).items():
+        row: Row = {"workload": workload.name, "size": size, "contender": name, "user": name == f"jax.{workload.mode}"}
+        row |= vars(compiled(function, case.args))
+        if name in times:
+            row |= vars(times[name])
+        rows.append(row)
+        print(_line(row), flush=True)
+    return rows
+
+
+def _line(row: Row) -> str:
+    def number(key: str, scale: float, digits: int) -> str:
+        return f"{row[key] * scale:.{digits}f}" if key in row else ""
+
+    return (
+        f"{row['workload']:<20}{row['size']:>6}{row['contender']:>17}{number('first', 1, 3):>9}{number('median', 1e6, 0):>11}"
+        f"{number('spread', 1e6, 0):>9}{number('flops', 1e-6, 3):>10}{number('bytes', 1e-6, 2):>9}{number('memory', 1e-6, 2):>9}"
+    )
+
+
+def _print_growth(rows: Sequence[Row]) -> None:
+    print("\ngrowth with the size (exponents)")
+    for workload in dict.fromkeys(row["workload"] for row in rows):
+        own = [row for row in rows if row["workload"] == workload]
+        texts = []
+        for contender in dict.fromkeys(row["contender"] for row in own):
+            series = [row for row in own if row["contender"] == contender]
+            key = "median" if "median" in series[0] else "flops"
+            slope = exponent([row["size"] for row in series], [row[key] for row in series])
+            texts.append(f"{contender} {slope:.2f}")
+        print(f"{workload:<20} {'  '.join(texts)}")
+
+
+def ratios(rows: Sequence[Row], key: str) -> list[Row]:
+    """For each workload and size, the value of symjac's best default over that of JAX's modes and of the hand-written."""
+    found = []
+    for workload, size in dict.fromkeys((row["workload"], row["size"]) for row in rows):
+        own = {row["contender"]: row for row in rows if (row["workload"], row["size"]) == (workload, size)}
+        if any(key not in row for row in own.values()):
+            continue
+        ours = own["symjac.hessian" if "symjac.hessian" in own else "symjac.jacobian"][key]
+        user = next(row[key] for row in own.values() if row["user"])
+        best = min(row[key] for name, row in own.items() if name.startswith("jax."))
+        hand = own["hand-written"][key]
+        found.append(
+            {
+                "workload": workload, "size": size, "best": _ratio(ours, best), "user": _ratio(ours, user),
+                "hand": _ratio(ours, hand),
+                "jacfwd": _ratio(own.get("symjac.jacfwd", {}).get(key, ours), best),
+            }
+        )  # fmt: skip
+    return found
+
+
+def _ratio(a: float, b: float) -> float:
+    return a / b if b else (1.0 if a == 0 else math.inf)
+
+
+def _print_ratios(rows: Sequence[Row]) -> None:
+    for key, title in (("median", "run time"), ("first", "first call"), ("flops", "flops"), ("bytes", "bytes"), ("memory", "peak memory")):
+        table = ratios(rows, key)
+        if not table:
+            continue
+        print(f"\n{title}: symjac over JAX's better mode, over the user's mode, over the hand-written Jacobian")
+        for row in sorted(table, key=lambda row: -row["best"]):
+            print(f"{row['workload']:<20}{row['size']:>6}{row['best']:>9.3f}{row['user']:>9.3f}{row['hand']:>9.3f}")
+        means = [_geometric_mean([row[column] for row in table]) for column in ("best", "user", "hand")]
+        print(f"{'geometric mean':<26}" + "".join(f"{mean:>9.3f}" for mean in means))
+
+
+def _geometric_mean(values: Sequence[float]) -> float:
+    usable = [value for value in values if 0 < value < math.inf]
+    return statistics.geometric_mean(usable) if usable else math.nan
+
+
+if __name__ == "__main__":
+    sys.exit(main())
