@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,9 +14,13 @@ from jax.tree_util import PyTreeDef
 from symjac import rules
 from symjac._arguments import Call, leaves_and_key, split
 from symjac._call import _check_callable, _flat, NeedsValuesError, _Outputs
+from symjac._apply import product
+from symjac._cost import cost
+from symjac._deferred import defer
 from symjac._interpreter import push_basis
 from symjac._jacobian import Jacobian, Trees
 from symjac._memo import Traced, memoised_call
+from symjac._modes import Transform, structural_jaxpr
 from symjac._program import (
     TracedFunction,
     eager_forward_program,
@@ -70,6 +75,12 @@ def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> 
     return _linearized_eagerly(fun, split(primals, {}, argnums, leaves), has_aux)
 
 
+_FORWARD = Transform("jacfwd", (0,), False, False, False, False, False, True, None)
+_CLEARLY_MORE = 1.05
+# Programs of so few operations are not worth two traces.
+_SMALL = 4096
+
+
 @dataclass(frozen=True)
 class _Finish:
     """Makes the user's result of the outputs, the Jacobian and the auxiliary arrays."""
@@ -81,7 +92,7 @@ class _Finish:
     def __call__(self, computed: tuple[Sequence[Array], Jacobian, Sequence[Array]]) -> Any:
         values, jacobian, aux = computed
         output = self.outputs.tree.unflatten(values)
-        jacobian = Jacobian(jacobian.arrays, jacobian.layout, self.trees)
+        jacobian = Jacobian(jacobian.arrays, jacobian.form, self.trees)
         if not self.has_aux:
             return output, jacobian
         remaining = iter(aux)
@@ -104,18 +115,59 @@ def _traced(fun: Callable[..., Any], call: Call, has_aux: bool) -> Traced:
     except (TypeError, IndexError, ValueError) as error:
         raise NeedsValuesError from error
 
+    structure, skipped = structural_jaxpr(_FORWARD, function, closed, call.leaves)
+
     def engine(consts: Sequence[Array], leaves: Sequence[Array]) -> Any:
-        return _evaluate(function, consts, leaves)
+        return _cheapest(function, consts[skipped:], leaves, call.active)
 
-    return Traced(closed, engine, _finish(outputs[0], call.active_tree, has_aux), ("linearize", function.n_outputs))
+    static = ("linearize", function.n_outputs, function.active, call.active)
+    return Traced(structure, engine, _finish(outputs[0], call.active_tree, has_aux), static)
 
 
-def _evaluate(function: TracedFunction, consts: Sequence[Array], leaves: Sequence[Array]) -> Any:
+def _cheapest(
+    function: TracedFunction, consts: Sequence[Array], leaves: Sequence[Array], inputs: Sequence[int]
+) -> Any:
+    """Finds the terms, or defers that where they, or products with them, cost clearly more than one of `jax.jvp`."""
+    evaluate = functools.partial(_evaluate, function, inputs=inputs)
+    with_terms, shapes = jax.make_jaxpr(evaluate, return_shape=True)(consts, leaves)
+    limit = _SMALL + _CLEARLY_MORE * cost(forward_program(function, consts, leaves, with_value=True).closed).total
+    if cost(with_terms).total > limit or _product_cost(shapes[1]) > limit - _SMALL // 2:
+        try:
+            return _deferred(function, consts, leaves, inputs)
+        except (TypeError, ValueError, NotImplementedError):
+            pass  # A function that `jax.linearize` does not take.
+    outs = jax.core.eval_jaxpr(with_terms.jaxpr, with_terms.consts, *jax.tree.leaves((consts, leaves)))
+    return jax.tree.unflatten(jax.tree.structure(shapes), outs)
+
+
+def _product_cost(jacobian: Jacobian) -> float:
+    """What a product with a vector costs by terms, or with the transpose, whichever is dearer."""
+    costs = []
+    for form in (jacobian.layout, jacobian.layout.transposed()):
+        vectors = [jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in form.ins]
+        costs.append(cost(jax.make_jaxpr(functools.partial(product, form))(jacobian.arrays, vectors)).total)
+    return max(costs)
+
+
+def _deferred(
+    function: TracedFunction, consts: Sequence[Array], leaves: Sequence[Array], inputs: Sequence[int]
+) -> Any:
+    ins = [_leaf(jax.typeof(leaves[i])) for i in inputs]
+    active = [position for position, i in enumerate(inputs) if i in function.active]
+    outs = [_leaf(aval) for aval in function.output_avals]
+    values, aux, form, arrays = defer(function, consts, leaves, ins, outs, active)
+    return values, Jacobian(arrays, form, None), aux
+
+
+def _evaluate(
+    function: TracedFunction, consts: Sequence[Array], leaves: Sequence[Array], inputs: Sequence[int]
+) -> Any:
     program = forward_program(function, consts, leaves, with_value=True)
     values, tangents = push_basis(program, program.closed.consts, leaves)
     outputs, aux = values[: function.n_outputs], values[function.n_outputs :]
-    avals = [jax.typeof(leaf) for leaf in leaves]
-    return outputs, _jacobian(tangents, function.output_avals, avals, function.active), aux
+    avals = [jax.typeof(leaves[i]) for i in inputs]
+    active = [position for position, i in enumerate(inputs) if i in function.active]
+    return outputs, _jacobian(tangents, function.output_avals, avals, active), aux
 
 
 def _linearized_eagerly(fun: Callable[..., Any], call: Call, has_aux: bool) -> Any:
@@ -130,7 +182,9 @@ def _linearized_eagerly(fun: Callable[..., Any], call: Call, has_aux: bool) -> A
 
     program, values, aux = eager_forward_program(of_active, [call.leaves[i] for i in active])
     _, tangents = push_basis(program, program.closed.consts, [])
-    jacobian = _jacobian(tangents, [jax.typeof(value) for value in values], avals, active)
+    positions = [position for position, i in enumerate(call.active) if i in active]
+    inputs = [avals[i] for i in call.active]
+    jacobian = _jacobian(tangents, [jax.typeof(value) for value in values], inputs, positions)
     return _finish(outputs[0], call.active_tree, has_aux)((values, jacobian, aux))
 
 
