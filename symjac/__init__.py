@@ -20,20 +20,24 @@ from symjac._equinox import (
     filter_value_and_jacfwd,
     filter_value_and_jacrev,
 )
+from symjac._explain import explain
 from symjac._filter_jit import filter_jit
 from symjac._jacobian import Jacobian
 from symjac._linearize import linearize
 from symjac._memo import cache_info, clear_caches
 from symjac._interpreter import StructureLostError, register, strict
+from symjac._report import Explanation
 from symjac._same_object import memoize
 from symjac._transforms import checkpoint, grad, jit, jvp, value_and_grad, vjp, vmap
 
 __all__ = [
+    "Explanation",
     "Jacobian",
     "StructureLostError",
     "cache_info",
     "checkpoint",
     "clear_caches",
+    "explain",
     "filter_grad",
     "filter_hessian",
     "filter_jacfwd",

@@ -105,7 +105,9 @@ def _flops(name: str, eqn: Any) -> float:
         return _per_product(results[0]) * size * _size(kernel) / max(kernel.shape[numbers.rhs_spec[0]], 1)
     if name in _CUBIC:
         return max(map(_size, operands)) * float(max(operands[0].shape[-2:], default=1))
-    if name.startswith(("reduce", "scatter", "cum", "arg")):
+    if name.startswith("scatter"):
+        return float(_size(operands[-1]))
+    if name.startswith(("reduce", "cum", "arg")):
         return float(max(map(_size, operands), default=0))
     return size
 

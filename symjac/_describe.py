@@ -20,7 +20,7 @@ def describe_terms(terms: tuple[Term, ...]) -> str:
         return "zero"
     words = [describe_term(term) for term in terms]
     counts = {word: words.count(word) for word in dict.fromkeys(words)}
-    return " + ".join(word if count == 1 else f"{count} {word}" for word, count in counts.items())
+    return " + ".join(word if count == 1 else f"{count} x {word}" for word, count in counts.items())
 
 
 def describe_term(term: Term) -> str:
@@ -34,8 +34,10 @@ def describe_term(term: Term) -> str:
         if plain and term.out_axes == term.in_axes:
             return "diagonal" if carried else ("scaled identity" if term.factors else "identity")
         return "weighted selection" if term.factors else "selection"
+    if not either:
+        return "one entry"
     if shared:
-        return f"{len(shared)} shared, {len(either - shared)} dense"
+        return f"blocks ({len(shared)} shared, {len(either - shared)} dense)"
     if not any({*f.labels} & out_labels and {*f.labels} & in_labels for f in term.factors) and not term.is_pending:
         return "rank one"
     return "product" if term.is_pending else "dense"
