@@ -52,15 +52,17 @@ def memoize(transform: _Transform) -> _Transform:
         found = _place(transform, signature, args, kwargs)
         if found is None:
             return transform(*args, **kwargs)
-        derived, key, keep = found
+        fun, derived, key = found
         with memo_lock:
-            result = derived.get(key, _dead)()
+            reference = derived.get(key)
+            result = None if reference is None else reference()
             if result is None:
                 args, kwargs = _copied(list(args)), _copied(kwargs)
                 result = transform(*args, **kwargs)
+                keep = has_attributes(fun) and (reference is not None or not _is_local(fun))
                 _store(derived, key, result, keep)
-            if plain is not None:
-                _store(derived, plain, result, keep)
+                if plain is not None:
+                    _store(derived, plain, result, keep)
         return result
 
     return memoised  # type: ignore[return-value]
@@ -99,8 +101,8 @@ def _dead() -> None:
 
 def _place(
     transform: Any, signature: inspect.Signature | None, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[dict[Hashable, Callable[[], Any]], Hashable, bool] | None:
-    """Returns where the result is kept, its key, and whether it may be kept alive; None where it cannot be kept."""
+) -> tuple[Any, dict[Hashable, Callable[[], Any]], Hashable] | None:
+    """Returns the function, where results are kept, and the key of this one; None where it cannot be kept."""
     try:
         if signature is None:
             fun, *options = args
@@ -118,7 +120,7 @@ def _place(
         holder = holder_of(fun)
     except (TypeError, ValueError, Uncertain):
         return None  # The transform itself complains, if there is anything to complain of.
-    return None if holder is None else (holder.derived, key, has_attributes(fun))
+    return None if holder is None else (fun, holder.derived, key)
 
 
 def _option(value: Any) -> Hashable:
@@ -142,6 +144,15 @@ def _copied(value: Any) -> Any:
     if type(value) is dict:
         return {key: _copied(each) for key, each in value.items()}
     return value
+
+
+def _is_local(fun: Any) -> bool:
+    """Whether a function was made by another one, and may be made anew in each pass of a loop.
+
+    Its result is kept alive from the second time on that it is asked for: a function that is used once and its result
+    should go together at once, without waiting for the garbage collector.
+    """
+    return "<locals>" in getattr(fun, "__qualname__", "") or getattr(fun, "__name__", "") == "<lambda>"
 
 
 def _store(derived: dict[Hashable, Callable[[], Any]], key: Hashable, result: Any, keep: bool) -> None:
