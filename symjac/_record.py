@@ -23,6 +23,7 @@ SCOPE = "symjac_equation_"
 RESULT_SCOPE = "symjac_result"
 VALUES_SCOPE = "symjac_values"
 DIRECTION_SCOPE = "symjac_direction_"
+_NOTHING = Cost()
 
 _numbers = itertools.count(1)
 _records: ContextVar[list[Record] | None] = ContextVar("records", default=None)
@@ -58,7 +59,7 @@ class Record:
     number: int = 0
     enclosing: int | None = None
     notes: tuple[str, ...] = ()
-    cost: Cost = Cost()
+    cost: Cost = _NOTHING
     times: int = 1
     shapes: tuple[tuple[int, ...], ...] = ()
     direction: str = ""
