@@ -13,12 +13,13 @@ import numpy as np
 from jax import lax
 
 from symjac import _compat
+from symjac._deferred import LinearForm, expand, push
 from symjac._factor import Factor, cast, common_dtype
-from symjac._interpreter import engine_settings
+from symjac._interpreter import engine_settings, materialise
 from symjac._materialise import assemble
 from symjac._stored import Layout, StaticArray, StoredBlock, StoredFactor, interned, static_array, unpack
 from symjac._reading import pull
-from symjac._tangent import Term
+from symjac._tangent import StructuredTangent, Term
 
 
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -70,9 +71,9 @@ def _materialised_blocks(layout: Layout, chosen: _Chosen, arrays: Sequence[Any])
 
 
 def _dense_block(layout: Layout, terms: Sequence[Term], i: int, j: int) -> Any:
-    shape = layout.outs[i].shape + layout.ins[j].shape
     own = layout.blocks[i][j]
-    array = assemble([term.factors for term in terms], [term.axes for term in terms], shape, own.dtype)
+    tangent = StructuredTangent(layout.outs[i].shape, own.dtype, (layout.ins[j].shape,), (tuple(terms),))
+    array = materialise(tangent, 0)
     return _compat.with_element_type(array, own.dtype, own.weak_type)
 
 
@@ -92,8 +93,18 @@ def matrix(layout: Layout, arrays: Sequence[Any]) -> Any:
 
 
 @compiled
-def applied(layout: Layout, arrays: Sequence[Any], vectors: Sequence[Any]) -> list[Any]:
-    """The product with a vector: each term pulls it along its in axes, and contracts it with its factors."""
+def applied(form: Layout | LinearForm, arrays: Sequence[Any], vectors: Sequence[Any]) -> list[Any]:
+    """The product with one vector for each input; None for an output that is not of an inexact dtype."""
+    if isinstance(form, LinearForm):
+        try:
+            return push(form, arrays, vectors)
+        except NotImplementedError:  # Not every loop can be transposed.
+            form, arrays = expand(form, arrays)
+    return product(form, arrays, vectors)
+
+
+def product(layout: Layout, arrays: Sequence[Any], vectors: Sequence[Any]) -> list[Any]:
+    """The product by terms: each pulls its vector along its in axes, and contracts it with its factors."""
     blocks = unpack(layout, arrays)
     results = []
     for i, out in enumerate(layout.outs):

@@ -16,6 +16,7 @@ from jax.tree_util import PyTreeDef
 
 from symjac import _apply, _diagonal, _sparse
 from symjac._classify import Structure, structure_of
+from symjac._deferred import LinearForm, expand, layout_of
 from symjac._entries import count_entries, stored_count
 from symjac._stored import Layout, Leaf, has_traced_indices
 
@@ -47,8 +48,9 @@ class Jacobian(eqx.Module):
     Rows are the elements of the outputs, columns those of the inputs, leaf by leaf and in row-major order.
 
     Attributes:
-        arrays: The factors of all terms, and the index arrays that are not known while tracing.
-        layout: How they make the Jacobian.
+        arrays: The factors of all terms, and the index arrays that are not known while tracing. Where these are dear,
+            what a linear program needs, from which the terms are found when they are asked for.
+        form: How they make the Jacobian.
         trees: The trees of its inputs and outputs.
 
     >>> import jax.numpy as jnp
@@ -63,8 +65,27 @@ class Jacobian(eqx.Module):
     """
 
     arrays: tuple[Any, ...]
-    layout: Layout = eqx.field(static=True)
+    form: Layout | LinearForm = eqx.field(static=True)
     trees: Trees = eqx.field(static=True)
+
+    @property
+    def layout(self) -> Layout:
+        """How terms make the Jacobian."""
+        return layout_of(self.form) if isinstance(self.form, LinearForm) else self.form
+
+    @property
+    def _outs(self) -> tuple[Leaf, ...]:
+        is_turned = isinstance(self.form, LinearForm) and self.form.is_transposed
+        return self.form.ins if is_turned else self.form.outs
+
+    @property
+    def _ins(self) -> tuple[Leaf, ...]:
+        is_turned = isinstance(self.form, LinearForm) and self.form.is_transposed
+        return self.form.outs if is_turned else self.form.ins
+
+    @property
+    def _terms(self) -> tuple[Layout, tuple[Any, ...]]:
+        return expand(self.form, self.arrays) if isinstance(self.form, LinearForm) else (self.form, self.arrays)
 
     # -- the linear map -----------------------------------------------------------------------------------------
 
@@ -76,22 +97,22 @@ class Jacobian(eqx.Module):
             ValueError: where a shape is not.
         """
         vectors = self._vectors(tangents)
-        products = _apply.applied(self.layout, self.arrays, vectors)
-        filled = [_float0(leaf) if p is None else p for p, leaf in zip(products, self.layout.outs, strict=True)]
+        products = _apply.applied(self.form, self.arrays, vectors)
+        filled = [_float0(leaf) if p is None else p for p, leaf in zip(products, self._outs, strict=True)]
         return self.trees.outs.unflatten(filled)
 
     def __matmul__(self, other: Any) -> Any:
         """The product with an array: one in and one out array. A matrix is multiplied column by column."""
-        (leaf,) = self._single(self.layout.ins, "input")
-        self._single(self.layout.outs, "output")
+        (leaf,) = self._single(self._ins, "input")
+        self._single(self._outs, "output")
         if len(leaf.shape) == 1 and np.ndim(other) == 2:
             return jax.vmap(self.__matmul__, 1, 1)(other)
-        vectors = self._checked([other], self.layout.ins)
-        return _apply.applied(self.layout, self.arrays, vectors)[0]
+        vectors = self._checked([other], self._ins)
+        return _apply.applied(self.form, self.arrays, vectors)[0]
 
     def __rmatmul__(self, other: Any) -> Any:
         """The product of an array with this, which is that of the transposed Jacobian with the array."""
-        if np.ndim(other) == 2 and len(self.layout.outs[0].shape) == 1:
+        if np.ndim(other) == 2 and len(self._outs[0].shape) == 1:
             return jax.vmap(self.T.__matmul__)(other)
         return self.T @ other
 
@@ -101,12 +122,12 @@ class Jacobian(eqx.Module):
     def T(self) -> Jacobian:
         """The transposed Jacobian, of the same arrays; called, it gives what `jax.vjp` gives."""
         trees = Trees(self.trees.ins, self.trees.outs, self.trees.ins_are_args, self.trees.outs_are_args)
-        return Jacobian(self.arrays, self.layout.transposed(), trees)
+        return Jacobian(self.arrays, self.form.transposed(), trees)
 
     @property
     def shape(self) -> tuple[int, int]:
         """The numbers of rows and of columns of the matrix."""
-        return self.layout.shape
+        return sum(leaf.size for leaf in self._outs), sum(leaf.size for leaf in self._ins)
 
     @property
     def dtype(self) -> np.dtype:
@@ -117,7 +138,7 @@ class Jacobian(eqx.Module):
 
     def materialise(self) -> Any:
         """The pytree of dense blocks that `jax.jacfwd` gives."""
-        rows = _apply.materialised(self.layout, self.arrays)
+        rows = _apply.materialised(*self._terms)
         return self.trees.outs.unflatten([self.trees.ins.unflatten(row) for row in rows])
 
     def as_matrix(self) -> Array:
@@ -126,12 +147,12 @@ class Jacobian(eqx.Module):
         Raises:
             ValueError: where there is no input or no output.
         """
-        if not self.layout.outs or not self.layout.ins:
+        if not self._outs or not self._ins:
             raise ValueError("a Jacobian without inputs or without outputs has no matrix.")
-        if len(self.layout.outs) == len(self.layout.ins) == 1:
-            ((block,),) = _apply.materialised(self.layout, self.arrays)
+        if len(self._outs) == len(self._ins) == 1:
+            ((block,),) = _apply.materialised(*self._terms)
             return block if block.shape == self.shape else jnp.reshape(block, self.shape)
-        return _apply.matrix(self.layout, self.arrays)
+        return _apply.matrix(*self._terms)
 
     # -- parts --------------------------------------------------------------------------------------------------
 
@@ -143,7 +164,7 @@ class Jacobian(eqx.Module):
         """
         if self.shape[0] != self.shape[1]:
             raise ValueError(f"only a square matrix has a diagonal, but this one is {_by(self.shape)}.")
-        return _diagonal.diagonal(self.layout, self.arrays)
+        return _diagonal.diagonal(*self._terms)
 
     def trace(self) -> Array:
         """The sum of the diagonal of a square matrix.
@@ -155,11 +176,11 @@ class Jacobian(eqx.Module):
 
     def row_norms(self) -> Array:
         """The Euclidean norm of each row of the matrix."""
-        return _diagonal.row_norms(self.layout, self.arrays)
+        return _diagonal.row_norms(*self._terms)
 
     def column_norms(self) -> Array:
         """The Euclidean norm of each column of the matrix: its square is the diagonal of ``J.T @ J``."""
-        return _diagonal.row_norms(self.layout.transposed(), self.arrays)
+        return _diagonal.row_norms(*self.T._terms)
 
     def blocks(self, axis: int = 0) -> Array:
         """The blocks of a matrix that is block diagonal in a batch axis, as an array of shape ``(batch, m, n)``.
@@ -178,12 +199,12 @@ class Jacobian(eqx.Module):
         """
         outs, ins = (
             tuple(_axis(axis, leaf, kind) for leaf in leaves)
-            for leaves, kind in ((self.layout.outs, "output"), (self.layout.ins, "input"))
+            for leaves, kind in ((self._outs, "output"), (self._ins, "input"))
         )
-        sizes = {leaf.shape[k] for own, leaves in ((outs, self.layout.outs), (ins, self.layout.ins)) for k, leaf in zip(own, leaves, strict=True)}
+        sizes = {leaf.shape[k] for own, leaves in ((outs, self._outs), (ins, self._ins)) for k, leaf in zip(own, leaves, strict=True)}
         if len(sizes) != 1:
             raise ValueError(f"axis {axis} has to be of one size in every leaf, but the sizes are {sorted(sizes)}.")
-        return _diagonal.batch_blocks(self.layout, self.arrays, (outs, ins))
+        return _diagonal.batch_blocks(*self._terms, (outs, ins))
 
     # -- structure ----------------------------------------------------------------------------------------------
 
@@ -199,10 +220,10 @@ class Jacobian(eqx.Module):
     @property
     def nse(self) -> int:
         """The number of stored entries: those of `to_bcoo()`, which are not structurally zero."""
-        layout = self.layout
-        if any(isinstance(array, jax.core.Tracer) for array in self.arrays) and has_traced_indices(layout):
+        layout, arrays = self._terms
+        if any(isinstance(array, jax.core.Tracer) for array in arrays) and has_traced_indices(layout):
             return min(stored_count(layout), layout.shape[0] * layout.shape[1])
-        return count_entries(layout, self.arrays)
+        return count_entries(layout, arrays)
 
     def __repr__(self) -> str:
         """The structure, the dtype and the number of entries, in a line."""
@@ -222,7 +243,7 @@ class Jacobian(eqx.Module):
         >>> J.to_bcoo()
         BCOO(float32[3, 4], nse=6)
         """
-        return _sparse.to_bcoo(self.layout, self.arrays)
+        return _sparse.to_bcoo(*self._terms)
 
     def to_scipy(self) -> Any:
         """A sparse matrix of SciPy, a `scipy.sparse.csr_array`.
@@ -231,7 +252,7 @@ class Jacobian(eqx.Module):
             ImportError: where SciPy is not installed.
             TypeError: where the Jacobian is being traced.
         """
-        return _sparse.to_scipy(self.layout, self.arrays)
+        return _sparse.to_scipy(*self._terms)
 
     def to_lineax(self) -> Any:
         """A linear operator of Lineax, of a kind and with tags that follow from the structure.
@@ -258,7 +279,7 @@ class Jacobian(eqx.Module):
         Raises:
             ImportError: where `ax` is None and Matplotlib is not installed.
         """
-        return _sparse.spy(self.layout, self.arrays, ax)
+        return _sparse.spy(*self._terms, ax)
 
     # -- arguments ----------------------------------------------------------------------------------------------
 
@@ -271,7 +292,7 @@ class Jacobian(eqx.Module):
         leaves, tree = jax.tree.flatten(given)
         if tree != self.trees.ins:
             raise TypeError(f"the tree of the tangents is {tree}, but that of the inputs is {self.trees.ins}.")
-        return self._checked(leaves, self.layout.ins)
+        return self._checked(leaves, self._ins)
 
     def _checked(self, leaves: Sequence[Any], expected: Sequence[Leaf]) -> list[Any]:
         return [_tangent(leaf, own) for leaf, own in zip(leaves, expected, strict=True)]

@@ -33,7 +33,7 @@ def to_lineax(jacobian: Jacobian) -> lx.AbstractLinearOperator:
         for leaf, tree in ((layout.ins[0], jacobian.trees.ins), (layout.outs[0], jacobian.trees.outs))
     )
     if is_vector and structure.is_tridiagonal and layout.ins == layout.outs:
-        return lx.TridiagonalLinearOperator(*_diagonal.three_diagonals(layout, jacobian.arrays))
+        return lx.TridiagonalLinearOperator(*_diagonal.three_diagonals(*jacobian._terms))
     if is_vector and structure.kind == "dense" and not (structure.is_lower_triangular or structure.is_upper_triangular):
         return lx.MatrixLinearOperator(jacobian.as_matrix())
     return JacobianOperator(jacobian)
@@ -113,7 +113,7 @@ def _diagonal_of_operator(operator: JacobianOperator) -> jax.Array:
 
 @lx.tridiagonal.register(JacobianOperator)
 def _tridiagonal_of_operator(operator: JacobianOperator) -> tuple[jax.Array, jax.Array, jax.Array]:
-    return _diagonal.three_diagonals(operator.jacobian.layout, operator.jacobian.arrays)
+    return _diagonal.three_diagonals(*operator.jacobian._terms)
 
 
 @lx.linearise.register(JacobianOperator)
@@ -128,6 +128,6 @@ def _materialise(operator: JacobianOperator) -> lx.PyTreeLinearOperator:
 
 @lx.conj.register(JacobianOperator)
 def _conj(operator: JacobianOperator) -> JacobianOperator:
-    jacobian = operator.jacobian
-    arrays = [jnp.conj(a) if jnp.issubdtype(a.dtype, np.complexfloating) else a for a in jacobian.arrays]
-    return JacobianOperator(Jacobian(tuple(arrays), _apply.conjugated(jacobian.layout), jacobian.trees))
+    layout, arrays = operator.jacobian._terms
+    conjugated = tuple(jnp.conj(a) if jnp.issubdtype(a.dtype, np.complexfloating) else a for a in arrays)
+    return JacobianOperator(Jacobian(conjugated, _apply.conjugated(layout), operator.jacobian.trees))

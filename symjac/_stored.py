@@ -21,6 +21,12 @@ from symjac._index_map import Affine, IndexMap, Indexed, Label, is_static
 from symjac._tangent import StructuredTangent, Term
 
 
+BATCH_MESSAGE = (
+    "an array of this Jacobian has the shape {} where {} was expected: a Jacobian that left a `jax.vmap` is a batch of "
+    "Jacobians, to be used under another `jax.vmap`."
+)
+
+
 @dataclass(frozen=True, eq=False)
 class StaticArray:
     """A numpy array that is compared by its contents."""
@@ -272,10 +278,7 @@ def unpack_block(block: StoredBlock, arrays: Sequence[Any]) -> tuple[Term, ...]:
         array = ref.array if isinstance(ref, StaticArray) else arrays[ref]
         expected = tuple(block.sizes[n] for n in own)
         if np.shape(array) != expected:
-            raise ValueError(
-                f"an array of this Jacobian has the shape {np.shape(array)} where {expected} was expected: a Jacobian "
-                "that left a `jax.vmap` is a batch of Jacobians, to be used under another `jax.vmap`."
-            )
+            raise ValueError(BATCH_MESSAGE.format(np.shape(array), expected))
         return array
 
     def axis(own: StoredAxis) -> IndexMap:
