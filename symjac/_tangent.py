@@ -33,6 +33,7 @@ from jax import lax
 from symjac._factor import Factor, cast, multiply, scalar
 from symjac._index_map import (
     Affine,
+    Indexed,
     IndexMap,
     Label,
     compose,
@@ -221,7 +222,13 @@ class Term:
 
     def place(self, axis: int, offset: int, size: int, scale: int = 1) -> Term | None:
         """Moves position ``i`` of an out axis to ``scale * i + offset`` of an axis of another size; others are zero."""
-        moved = self.out_axes[axis].shifted(scale=int(scale), offset=int(offset), size=int(size))
+        own = self.out_axes[axis]
+        if isinstance(own, Affine) and not own.stays_inside:  # what is outside must not be moved inside
+            if len(own.strides) <= 1:
+                inside = self.restrict(axis, 0, 1, own.size)
+                return None if inside is None else inside.place(axis, offset, size, scale)
+            own = Indexed(own.size, own.index(), own.labels)
+        moved = own.shifted(scale=int(scale), offset=int(offset), size=int(size))
         term = self._with_axis(axis, moved)
         if isinstance(moved, Affine) and not moved.stays_inside:
             return term.restrict(axis, 0, 1, size)

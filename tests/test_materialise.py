@@ -1,0 +1,39 @@
+"""Terms become the arrays that they stand for."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+import numpy as np
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from terms import SIZES, dense_sum, tangents
+
+from symjac._factor import Factor
+from symjac._index_map import Label, plain
+from symjac._interpreter import materialise
+from symjac._tangent import Term, identity
+from terms import tangent_of
+
+few = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+SHAPES = st.lists(SIZES, min_size=1, max_size=2).map(tuple)
+
+
+@few
+@given(SHAPES, SHAPES, st.data())
+def test_materialise_is_the_definition(out_shape, in_shape, data):
+    tangent = data.draw(tangents(out_shape, in_shape))
+    expected = dense_sum(tangent.blocks[0], (*out_shape, *in_shape))
+    np.testing.assert_array_equal(materialise(tangent, 0), expected)
+    turned = np.transpose(expected, (*range(len(out_shape), expected.ndim), *range(len(out_shape))))
+    np.testing.assert_array_equal(materialise(tangent, 0, transposed=True), turned)
+
+
+def test_a_factor_over_all_axes_is_returned_itself():
+    array = jnp.arange(6.0).reshape(2, 3)
+    rows, columns = Label(2), Label(3)
+    tangent = tangent_of([Term((Factor(array, (rows, columns)),), (plain(rows),), (plain(columns),))], (2,), (3,))
+    assert materialise(tangent, 0) is array
+
+
+def test_identity():
+    np.testing.assert_array_equal(materialise(identity(0, np.float32, ((4,),)), 0), np.eye(4))
