@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 from jax import tree_util
 from jax.extend.core import Literal
@@ -90,10 +91,10 @@ def build_program(
         return Program(forwarded, (), None, tree=tree)
     keep = [False] * (len(own) + len(consts)) + (list(donated) or [False] * len(leaves))
     jaxpr, kept = _compat.without_dead_code(jaxpr, keep, [i is None for i in forwarded])
-    own = [_as_array(const) for const, keep in zip(own, kept, strict=False) if keep]
+    own = [const for const, keep in zip(own, kept, strict=False) if keep]
     used = tuple(i for i, keep in enumerate(kept[len(kept) - len(position) :]) if keep)
     is_large = [const.nbytes > _MAX_EMBEDDED_BYTES for const in own]
-    owned = tuple(const for const, large in zip(own, is_large, strict=True) if large)
+    owned = tuple(_as_array(const) for const, large in zip(own, is_large, strict=True) if large)
     embedded = [None if large else const for const, large in zip(own, is_large, strict=True)]
 
     def run(owned: Sequence[Array], *args: Any) -> list[Array]:
@@ -108,4 +109,8 @@ def build_program(
 
 
 def _as_array(value: Any) -> Array:
-    return value if type(value) is _compat.ArrayImpl or isinstance(value, Array) else jnp.array(value)
+    if type(value) is _compat.ArrayImpl or isinstance(value, Array):
+        return value
+    if isinstance(value, bool | int | float | complex):
+        return jnp.asarray(value)
+    return jax.device_put(np.asarray(value))  # Other than `jnp.asarray` this compiles nothing.

@@ -15,7 +15,7 @@ import functools
 import threading
 import types
 import weakref
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -32,6 +32,8 @@ from symjac._structure import StructuralKey, structural_key
 
 _MAX_PROGRAMS = 1024
 _MAX_PLANS = 32
+_MAX_VARIANTS = 8
+"""The programs that are compiled where only numbers in them differ. Further ones run without being compiled."""
 
 
 @dataclass(frozen=True)
@@ -169,6 +171,7 @@ class _Programs:
 
     def __init__(self) -> None:
         self.slots: OrderedDict[StructuralKey, _Slot] = OrderedDict()
+        self.variants: Counter[StructuralKey | None] = Counter()
 
     def slot(self, key: StructuralKey) -> _Slot:
         """Returns the slot of a key, which may be empty still."""
@@ -176,8 +179,9 @@ class _Programs:
             slot = self.slots.get(key)
             if slot is None:
                 slot = self.slots[key] = _Slot()
+                self.variants[key.skeleton] += 1
                 while len(self.slots) > _MAX_PROGRAMS:
-                    self.slots.popitem(last=False)
+                    self._forget(self.slots.popitem(last=False)[0])
             else:
                 self.slots.move_to_end(key)
             return slot
@@ -187,6 +191,21 @@ class _Programs:
         with memo_lock:
             if self.slots.get(key) is slot and slot.program is None:
                 del self.slots[key]
+                self._forget(key)
+
+    def is_one_of_many(self, key: StructuralKey) -> bool:
+        """Whether there is no program of this key, but many that differ from it in numbers only."""
+        return self.variants[key.skeleton] >= _MAX_VARIANTS and key not in self.slots
+
+    def clear(self) -> None:
+        """Forgets all programs."""
+        self.slots.clear()
+        self.variants.clear()
+
+    def _forget(self, key: StructuralKey) -> None:
+        self.variants[key.skeleton] -= 1
+        if self.variants[key.skeleton] <= 0:
+            del self.variants[key.skeleton]
 
 
 _programs = _Programs()
@@ -266,7 +285,7 @@ def _call_traced(
     if not are_arrays(consts):
         return traced.finish(traced.engine(consts, leaves))
     structure = structural_key(traced.closed, (traced.static, placement([*consts, *leaves])), _compat.context())
-    if structure is None and reach is None:
+    if (structure is None and reach is None) or (structure is not None and _programs.is_one_of_many(structure)):
         return traced.finish(traced.engine(consts, leaves))  # It would be compiled again in each call.
     program, outputs = run_by_structure(structure, lambda: build_program(traced.engine, consts, leaves), consts, leaves)
     if holder is not None and reach is not None:
@@ -317,7 +336,7 @@ def _drop_stale(epoch: object) -> None:
     """Drops all programs after `jax.clear_caches()`."""
     if _last_epoch[0] is not epoch:
         with memo_lock:
-            _programs.slots.clear()
+            _programs.clear()
             _last_epoch[0] = epoch
 
 
@@ -362,7 +381,7 @@ def cache_info() -> CacheInfo:
 def clear_caches() -> None:
     """Forgets everything that was traced and compiled."""
     with memo_lock:
-        _programs.slots.clear()
+        _programs.clear()
         for holder in list(_holders):
             holder.plans.clear()
         _counts.update(dict.fromkeys(_counts, 0))

@@ -38,13 +38,17 @@ class Uncertain(Exception):  # noqa: N818
 
 
 class StructuralKey:
-    """A nested tuple that is hashed once."""
+    """A nested tuple that is hashed once.
 
-    __slots__ = ("_hash", "_parts")
+    Attributes:
+        skeleton: The key without the values of the literals, such as Python numbers that a function is closed over.
+    """
 
-    def __init__(self, parts: Hashable):
+    __slots__ = ("_hash", "_parts", "skeleton")
+
+    def __init__(self, parts: Hashable, skeleton: StructuralKey | None = None):
         """Hashes the parts; raises TypeError where that is impossible."""
-        self._parts, self._hash = parts, hash(parts)
+        self._parts, self._hash, self.skeleton = parts, hash(parts), skeleton
 
     def __hash__(self) -> int:
         """Returns the hash of the parts."""
@@ -88,7 +92,9 @@ def structural_key(closed: ClosedJaxpr, static: Any = (), context: Hashable = No
         None where the equality of anything is not certain.
     """
     try:
-        return StructuralKey((_jaxpr(closed.jaxpr), canonical(static), context))
+        literals: list[Hashable] = []
+        skeleton = StructuralKey((_jaxpr(closed.jaxpr, literals), canonical(static), context))
+        return StructuralKey((skeleton, tuple(literals)), skeleton)
     except (Uncertain, TypeError):
         return None
 
@@ -175,8 +181,11 @@ def _aval(aval: Any) -> Hashable:
     return (type(aval), aval, getattr(aval, "weak_type", None))
 
 
-def _jaxpr(jaxpr: Any) -> Hashable:
-    """The key of a jaxpr, with its variables numbered in the order of their definition."""
+def _jaxpr(jaxpr: Any, literals: list[Hashable]) -> Hashable:
+    """The key of a jaxpr, with its variables numbered in the order of their definition.
+
+    The values of its literals are appended to a list.
+    """
     numbers: dict[Any, int] = {}
 
     def define(var: Any) -> Hashable:
@@ -185,7 +194,8 @@ def _jaxpr(jaxpr: Any) -> Hashable:
 
     def read(atom: Any) -> Hashable:
         if isinstance(atom, Literal):
-            return ("literal", _aval(atom.aval), _literal(atom.val))
+            literals.append(_literal(atom.val))
+            return ("literal", _aval(atom.aval))
         return numbers[atom]
 
     inputs = tuple(define(var) for var in (*jaxpr.constvars, *jaxpr.invars))
@@ -193,7 +203,7 @@ def _jaxpr(jaxpr: Any) -> Hashable:
         (
             eqn.primitive,
             tuple(read(atom) for atom in eqn.invars),
-            _params(eqn),
+            _params(eqn, literals),
             tuple(define(var) for var in eqn.outvars),
             tuple(_effect(effect) for effect in eqn.effects),
             tuple(canonical(part) for part in _compat.context_of(eqn)),
@@ -217,19 +227,19 @@ def _effect(effect: Any) -> Hashable:
     return (type(effect), effect)
 
 
-def _params(eqn: JaxprEqn) -> Hashable:
+def _params(eqn: JaxprEqn, literals: list[Hashable]) -> Hashable:
     if eqn.primitive in (custom_jvp_call_p, custom_vjp_call_p):
         # The rules are functions made anew in each trace, and without a meaning here: nothing is differentiated.
-        return _param(eqn.params["call_jaxpr"])
-    return tuple((name, _param(eqn.params[name])) for name in sorted(eqn.params))
+        return _param(eqn.params["call_jaxpr"], literals)
+    return tuple((name, _param(eqn.params[name], literals)) for name in sorted(eqn.params))
 
 
-def _param(value: Any) -> Hashable:
+def _param(value: Any, literals: list[Hashable]) -> Hashable:
     if isinstance(value, _compat.jaxpr_types):
         consts = tuple(_nested_constant(const) for const in getattr(value, "consts", ()))
-        return (_jaxpr(getattr(value, "jaxpr", value)), consts)
+        return (_jaxpr(getattr(value, "jaxpr", value), literals), consts)
     if isinstance(value, tuple | list):
-        return (type(value), tuple(_param(each) for each in value))
+        return (type(value), tuple(_param(each, literals) for each in value))
     return canonical(value)
 
 

@@ -282,6 +282,14 @@ class TestStructure:
             want = jax.jacfwd(lambda x, k=k: jnp.copysign(x, float(k)))(jnp.float32(1.0))
             np.testing.assert_array_equal(got, want)
 
+    def test_numbers_that_change_in_each_call_are_not_compiled_for_ever(self):
+        x = jnp.arange(1.0, 4.0)
+        symjac.grad(lambda x: jnp.sum(x**2 * 0.5))(x)
+        with compilations() as counts:
+            for k in range(40):
+                np.testing.assert_allclose(symjac.grad(lambda x, k=k: jnp.sum(x**2 * float(k)))(x), 2.0 * k * x, rtol=1e-6)
+        assert counts[0] < 30
+
     def test_custom_rules_are_compared(self):
         def with_slope(slope):
             f = jax.custom_jvp(lambda x: jnp.sin(x))
