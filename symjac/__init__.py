@@ -15,13 +15,13 @@ from symjac._equinox import (
     filter_jacfwd,
     filter_jacobian,
     filter_jacrev,
-    filter_linearize,
     filter_value_and_grad,
     filter_value_and_jacfwd,
     filter_value_and_jacrev,
 )
 from symjac._explain import explain
 from symjac._filter_jit import filter_jit
+from symjac._filter_linearize import filter_linearize
 from symjac._jacobian import Jacobian
 from symjac._linearize import linearize
 from symjac._memo import cache_info, clear_caches

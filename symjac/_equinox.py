@@ -1,4 +1,4 @@
-"""Transforms with Equinox's semantics: arguments are pytrees of anything, of which the inexact arrays are differentiated."""
+"""Transforms with Equinox's semantics: of a pytree of anything the inexact arrays are differentiated."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ import jax
 from jax import Array
 from jax.tree_util import register_pytree_node_class, tree_flatten, tree_unflatten
 
-from symjac import _linearize
 from symjac._arguments import Call
-from symjac._call import _computed_eagerly, _interned, NeedsValuesError, _traced
+from symjac._call import NeedsValuesError, _computed_eagerly, _interned, _traced
 from symjac._filtered import FilteredCall, bound, like, separated, taken_apart
 from symjac._hoist import hoisted
 from symjac._memo import Traced, can_remember, memoised_call
@@ -113,16 +112,16 @@ class Filtered:
 def _jacobian(options: Options, call: FilteredCall) -> Any:
     if not any(call.is_active):
         raise ValueError(
-            f"{options.name}: the first argument holds no floating-point or complex array to differentiate with respect "
-            "to. Python numbers do not count: pass `jnp.asarray(x)`."
+            f"{options.name}: the first argument holds no floating-point or complex array to differentiate with "
+            "respect to. Python numbers do not count: pass `jnp.asarray(x)`."
         )
     transform, key = options.transform, call.key
-    function = functools.partial(_with_separate_outputs, options.has_aux)
+    function = functools.partial(with_separate_outputs, options.has_aux)
     finish = functools.partial(_joined, options.has_aux, options.with_value)
 
     def traced() -> Traced:
         found = _traced(transform, function, call.opened())
-        return Traced(found.closed, found.engine, _Composed(finish, found.finish), found.static)
+        return Traced(found.closed, found.engine, Composed(finish, found.finish), found.static)
 
     try:
         return memoised_call(call.owner, (options, key), call.leaves, traced, options.memoize)
@@ -131,7 +130,7 @@ def _jacobian(options: Options, call: FilteredCall) -> Any:
     return finish(_computed_eagerly(transform, function, call.opened()))
 
 
-def _with_separate_outputs(has_aux: bool, fun: Any, chosen: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
+def with_separate_outputs(has_aux: bool, fun: Any, chosen: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
     """Calls a function, and moves the outputs that have no Jacobian to the auxiliary data."""
     result = fun(*chosen, *args, **kwargs)
     if has_aux and not (isinstance(result, (tuple, list)) and len(result) == 2):
@@ -142,7 +141,7 @@ def _with_separate_outputs(has_aux: bool, fun: Any, chosen: Any, args: Any, kwar
 
 
 @dataclass(frozen=True)
-class _Composed:
+class Composed:
     """One function after another."""
 
     second: Callable[[Any], Any]
@@ -153,7 +152,7 @@ class _Composed:
 
 
 def _joined(has_aux: bool, with_value: bool, computed: Any) -> Any:
-    """Undoes `_with_separate_outputs`. The Jacobian of the only differentiated argument stands in a 1-tuple's tree."""
+    """Undoes `with_separate_outputs`. The Jacobian of the only differentiated argument stands in a 1-tuple's tree."""
     if with_value:
         (value, (static, aux)), (jacobian) = computed
         value = value if static is None else eqx.combine(value, static)
@@ -204,7 +203,9 @@ def _plainly_traced(theirs: Callable[..., Any], call: Call) -> Traced:
 
 def _filled(tree: Any, static: Sequence[Any], is_array: Sequence[bool], arrays: Sequence[Array]) -> Any:
     remaining = iter(arrays)
-    return tree_unflatten(tree, [next(remaining) if keep else leaf for leaf, keep in zip(static, is_array, strict=True)])
+    return tree_unflatten(
+        tree, [next(remaining) if keep else leaf for leaf, keep in zip(static, is_array, strict=True)]
+    )
 
 
 def _filtered(fun: Any, **options: Any) -> Any:
@@ -356,54 +357,3 @@ def filter_value_and_grad(
     """
     settings = {"holomorphic": holomorphic, "allow_int": allow_int, "memoize": memoize}
     return _filtered(fun, name="filter_value_and_grad", has_aux=has_aux, **settings)
-
-
-def filter_linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
-    """The value of `fun` and its Jacobian with its structure, with respect to the inexact arrays in its arguments.
-
-    As `symjac.linearize`, for arguments and outputs that are pytrees of anything.
-
-    Args:
-        fun: The function.
-        *primals: Its arguments.
-        has_aux: Whether `fun` gives a pair of outputs and auxiliary data.
-
-    Returns:
-        A pair of the output and a `symjac.Jacobian`, whose trees hold None for all that is not differentiated. With
-        `has_aux` a triple of the output, the Jacobian and the auxiliary data.
-
-    Raises:
-        ValueError: where no argument holds an inexact array.
-
-    >>> import equinox as eqx
-    >>> import jax
-    >>> import jax.numpy as jnp
-    >>> import symjac
-    >>> layer = eqx.nn.Linear(2, 3, key=jax.random.key(0))
-    >>> y, jacobian = symjac.filter_linearize(layer, jnp.ones(2))
-    >>> jacobian(jnp.zeros(2)).shape
-    (3,)
-    """
-    call = taken_apart(fun, primals, (), {})
-    if not any(call.is_active):
-        raise ValueError("filter_linearize: the arguments hold no floating-point or complex array.")
-    key = call.key
-    function = functools.partial(_with_separate_outputs, has_aux)
-    finish = functools.partial(_joined_linearised, has_aux)
-
-    def traced() -> Traced:
-        found = _linearize._traced(function, call.opened(), True)
-        return Traced(found.closed, found.engine, _Composed(finish, found.finish), found.static)
-
-    whole = None if key is None else ("filter_linearize", has_aux, key)
-    try:
-        return memoised_call(call.owner, whole, call.leaves, traced)
-    except NeedsValuesError:
-        pass
-    return finish(_linearize._linearized_eagerly(function, call.opened(), True))
-
-
-def _joined_linearised(has_aux: bool, computed: Any) -> Any:
-    value, jacobian, (static, aux) = computed
-    value = value if static is None else eqx.combine(value, static)
-    return (value, jacobian, aux) if has_aux else (value, jacobian)

@@ -92,7 +92,8 @@ class FilterJitted:
     def _first(self, key: Hashable, flat: Callable[..., _Output], arrays: Sequence[Any]) -> Jitted | None:
         """Equinox turns what callbacks raise into errors with the right words, so programs with any are left to it."""
         native = jax.jit(flat)
-        compiled = None if _compat.contains(native.trace(*arrays).jaxpr.jaxpr, _CALLBACKS) else Jitted(native, flat, donates=False)
+        calls_back = _compat.contains(native.trace(*arrays).jaxpr.jaxpr, _CALLBACKS)
+        compiled = None if calls_back else Jitted(native, flat, donates=False)
         if len(self._compiled) >= _MAX_SIGNATURES:
             self._compiled.clear()
         self._compiled[key] = compiled

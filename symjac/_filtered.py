@@ -26,8 +26,8 @@ class FilteredCall:
     """A call `fun(*args, **kwargs)` taken apart.
 
     Attributes:
-        flat: The leaves of the function, where it is a pytree with leaves, of the differentiated arguments and of all others.
-            Each leaf that is differentiated is an array of JAX's.
+        flat: The leaves of the function, where it is a pytree with leaves, of the differentiated arguments and of all
+            others. Each leaf that is differentiated is an array of JAX's.
         is_array: Which of them are arrays of JAX's.
         is_active: Which of them are differentiated.
         trees: The trees of the function, of the differentiated arguments and of the others.
@@ -45,8 +45,7 @@ class FilteredCall:
         """What the memo remembers the call by: the function, or that which functions of its kind have in common."""
         if is_leaf(self.fun):
             return self.fun
-        shared = self.fun.func if isinstance(self.fun, eqx.Partial) else getattr(self.fun, "__func__", None)
-        return type(self.fun).__call__ if shared is None else shared
+        return self.fun.func if isinstance(self.fun, eqx.Partial) else type(self.fun).__call__
 
     @property
     def leaves(self) -> list[Array]:
@@ -65,10 +64,11 @@ class FilteredCall:
         """Returns the call in the form that the transforms take: of the function, the arguments and the keywords."""
         numbered = [i for i, keep in enumerate(self.is_array) if keep]
         active = tuple(position for position, i in enumerate(numbered) if self.is_active[i])
-        first, chosen = self.trees[0].num_leaves, self.trees[1]
-        kept = [leaf if self.is_active[first + i] else None for i, leaf in enumerate(self.flat[first:][: chosen.num_leaves])]
+        chosen, first = self.trees[1], self.trees[0].num_leaves
+        kept = [self.flat[i] if self.is_active[i] else None for i in range(first, first + chosen.num_leaves)]
         static = [None if keep else leaf for leaf, keep in zip(self.flat, self.is_array, strict=True)]
-        rebuild = functools.partial(_rebuilt, self.fun if is_leaf(self.fun) else None, self.trees, static, self.is_array)
+        fun = self.fun if is_leaf(self.fun) else None
+        rebuild = functools.partial(_rebuilt, fun, self.trees, static, self.is_array)
         return Call(self.leaves, active, tree_structure(tree_unflatten(chosen, kept)), rebuild)
 
 
@@ -94,8 +94,9 @@ def is_leaf(fun: Any) -> bool:
 
 
 def _as_tree(fun: Any) -> Any:
-    """Methods of modules that Python has bound hide the module."""
-    if isinstance(fun, types.MethodType) and not is_leaf(fun.__self__):
+    """Methods of modules that Python has bound hide the module, and those that Equinox has bound hold dicts."""
+    is_method = isinstance(fun, types.MethodType) or (isinstance(fun, eqx.Module) and hasattr(fun, "__func__"))
+    if is_method and not is_leaf(fun.__self__):
         return eqx.Partial(fun.__func__, fun.__self__)
     return fun
 

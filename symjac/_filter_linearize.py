@@ -1,0 +1,65 @@
+"""`symjac.filter_linearize`."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+
+from symjac import _linearize
+from symjac._equinox import Composed, with_separate_outputs
+from symjac._filtered import taken_apart
+from symjac._memo import NeedsValuesError, Traced, memoised_call
+
+
+def filter_linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
+    """The value of `fun` and its Jacobian with its structure, with respect to the inexact arrays in its arguments.
+
+    As `symjac.linearize`, for arguments and outputs that are pytrees of anything.
+
+    Args:
+        fun: The function.
+        *primals: Its arguments.
+        has_aux: Whether `fun` gives a pair of outputs and auxiliary data.
+
+    Returns:
+        A pair of the output and a `symjac.Jacobian`, whose trees hold None for all that is not differentiated. With
+        `has_aux` a triple of the output, the Jacobian and the auxiliary data.
+
+    Raises:
+        ValueError: where no argument holds an inexact array.
+
+    >>> import equinox as eqx
+    >>> import jax
+    >>> import jax.numpy as jnp
+    >>> import symjac
+    >>> layer = eqx.nn.Linear(2, 3, key=jax.random.key(0))
+    >>> y, jacobian = symjac.filter_linearize(layer, jnp.ones(2))
+    >>> jacobian(jnp.zeros(2)).shape
+    (3,)
+    """
+    call = taken_apart(fun, primals, (), {})
+    if not any(call.is_active):
+        raise ValueError("filter_linearize: the arguments hold no floating-point or complex array.")
+    key = call.key
+    function = functools.partial(with_separate_outputs, has_aux)
+    finish = functools.partial(_joined_linearised, has_aux)
+
+    def traced() -> Traced:
+        found = _linearize._traced(function, call.opened(), True)
+        return Traced(found.closed, found.engine, Composed(finish, found.finish), found.static)
+
+    whole = None if key is None else ("filter_linearize", has_aux, key)
+    try:
+        return memoised_call(call.owner, whole, call.leaves, traced)
+    except NeedsValuesError:
+        pass
+    return finish(_linearize._linearized_eagerly(function, call.opened(), True))
+
+
+def _joined_linearised(has_aux: bool, computed: Any) -> Any:
+    value, jacobian, (static, aux) = computed
+    value = value if static is None else eqx.combine(value, static)
+    return (value, jacobian, aux) if has_aux else (value, jacobian)
