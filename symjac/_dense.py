@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -15,8 +15,7 @@ from symjac._dependence import dependent_outputs
 from symjac._factor import Factor
 from symjac._index_map import Label, plain
 from symjac._materialise import materialise
-from symjac._merge import densify
-from symjac._tangent import StructuredTangent, Term, replace, zero
+from symjac._tangent import StructuredTangent, Term, zero
 
 
 def map_over_basis(eqn: Any, operands: Sequence[Any], in_shapes: Sequence[tuple[int, ...]]) -> list[Any]:
@@ -67,41 +66,3 @@ def _tangent(rows: Any, leaves: Sequence[int], in_shapes: Sequence[tuple[int, ..
         factor = Factor(jnp.reshape(part, (*in_shapes[j], *shape)), (*in_labels, *out_labels))
         blocks[j] = (Term((factor,), tuple(map(plain, out_labels)), tuple(map(plain, in_labels))),)
     return StructuredTangent(tuple(shape), rows.dtype, tuple(in_shapes), tuple(blocks))
-
-
-def along_axes(
-    tangent: StructuredTangent, axes: Sequence[int], function: Callable[[Any], Any], dtype: Any = None
-) -> StructuredTangent:
-    """Applies a linear function that acts on some out axes only, and keeps the deltas of the others.
-
-    Args:
-        tangent: The tangent.
-        axes: The out axes that the function acts on.
-        function: From an array with just those axes (in ascending order) to one with as many axes.
-        dtype: The new dtype, where it changes.
-    """
-    axes = sorted(axes)
-    blocks = []
-    shape = list(tangent.shape)
-    for block in densify(tangent, axes).blocks:
-        if not block:
-            blocks.append(())
-            continue
-        (term,) = block
-        (factor,) = term.factors
-        acted = tuple(term.out_axes[i].labels[0] for i in axes)
-        rest = tuple(label for label in factor.labels if label not in acted)
-        mapped = function
-        for _ in rest:
-            mapped = jax.vmap(mapped)
-        array = mapped(factor.over((*rest, *acted)))
-        fresh = tuple(Label(n) for n in array.shape[len(rest) :])
-        out_axes = list(term.out_axes)
-        for i, label in zip(axes, fresh, strict=True):
-            out_axes[i], shape[i] = plain(label), label.size
-        blocks.append((replace(term, factors=(Factor(array, (*rest, *fresh)),), out_axes=tuple(out_axes)),))
-    if tangent.is_zero:
-        sample = jax.eval_shape(function, jax.ShapeDtypeStruct([tangent.shape[i] for i in axes], tangent.dtype))
-        for i, n in zip(axes, sample.shape, strict=True):
-            shape[i] = n
-    return StructuredTangent(tuple(shape), jnp.dtype(dtype or tangent.dtype), tangent.in_shapes, tuple(blocks))

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from jax import lax
 
-from symjac._dense import along_axes
+from symjac._acting import along_axes
 from symjac._factor import Factor
 from symjac._index_map import Label, plain
 from symjac._interpreter import register
