@@ -174,7 +174,7 @@ def classify(terms: Sequence[Term], shape: tuple[int, int]) -> BlockStructure:
     bands = [_band(term) for term in terms]
     band = None if None in bands else (min(b[0] for b in bands), max(b[1] for b in bands))  # type: ignore[index]
     found = BlockStructure("dense", shape, entries, band)
-    for way in (_on_the_diagonal, _one_label, _banded, _block_diagonal, _low_rank):
+    for way in (_on_the_diagonal, _one_label, _tridiagonal, _block_diagonal, _banded, _low_rank):
         kind = way(terms, found)
         if kind is not None:
             return kind
@@ -254,12 +254,16 @@ def _injective(index_map: IndexMap, term: Term) -> bool:
     return True
 
 
+def _tridiagonal(terms: Sequence[Term], found: BlockStructure) -> BlockStructure | None:
+    if found.band is None or found.shape[0] != found.shape[1] or found.shape[0] <= 2:
+        return None
+    return replace(found, kind="tridiagonal") if -1 <= found.band[0] and found.band[1] <= 1 else None
+
+
 def _banded(terms: Sequence[Term], found: BlockStructure) -> BlockStructure | None:
     if found.band is None:
         return None
     low, high = found.band
-    if found.shape[0] == found.shape[1] and -1 <= low and high <= 1 and found.shape[0] > 2:
-        return replace(found, kind="tridiagonal")
     width = high - low + 1
     filled = width * min(found.shape) * _FILLED <= found.entries
     return replace(found, kind="banded") if filled and 2 * width <= max(found.shape) else None
