@@ -95,8 +95,10 @@ def assemble(
         else:
             updates = _updates(piece)
             groups.setdefault(updates.window, []).append(updates)
+    fresh = filled == []
     for window, group in groups.items():
-        base = _scatter(base, window, group)
+        base = _scatter(base, window, group, fresh=fresh)
+        fresh = False
     return base
 
 
@@ -192,8 +194,8 @@ def _updates(piece: _Piece) -> _Updates:
     return _Updates(tuple(window), tuple(starts), values, unique, all(axis.stays_inside for axis in piece.axes))
 
 
-def _scatter(base: Any, window: tuple[int, ...], group: Sequence[_Updates]) -> Any:
-    """Adds all updates with windows of the same shape in one scatter."""
+def _scatter(base: Any, window: tuple[int, ...], group: Sequence[_Updates], *, fresh: bool) -> Any:
+    """Adds all updates with windows of the same shape in one scatter; `fresh` promises that the base is zero."""
     moving = [i for i in range(len(window)) if any(updates.starts[i] is not None for updates in group)] or [0]
     wide = [n for n in window if n]
     rows, values = [], []
@@ -205,7 +207,9 @@ def _scatter(base: Any, window: tuple[int, ...], group: Sequence[_Updates]) -> A
         rows.append((np if static else jnp).stack(columns, axis=-1))
         values.append(cast(jnp.reshape(updates.values, (count, *wide)), base.dtype))
     static = all(isinstance(row, np.ndarray) for row in rows)
-    return lax.scatter_add(
+    unique = len(group) == 1 and group[0].unique
+    write = lax.scatter if fresh and unique else lax.scatter_add
+    return write(
         base,
         jnp.asarray(np.concatenate(rows)) if static else lax.concatenate([jnp.asarray(row) for row in rows], 0),
         values[0] if len(values) == 1 else lax.concatenate(values, 0),
@@ -214,7 +218,7 @@ def _scatter(base: Any, window: tuple[int, ...], group: Sequence[_Updates]) -> A
             inserted_window_dims=tuple(i for i, n in enumerate(window) if not n),
             scatter_dims_to_operand_dims=tuple(moving),
         ),
-        unique_indices=len(group) == 1 and group[0].unique,
+        unique_indices=unique,
         mode=lax.GatherScatterMode.PROMISE_IN_BOUNDS
         if all(updates.safe for updates in group)
         else lax.GatherScatterMode.FILL_OR_DROP,
