@@ -5,13 +5,18 @@ PYTHON ?= python3
 WORKERS ?= 2
 BIN := .venv/bin
 
-.PHONY: help demo test lint test-all test-newest test-floor clean
+.PHONY: help demo test lint test-all test-newest test-floor bench bench-check bench-gpu fuzz sweep clean
 
 help:
 	@echo "make demo         time symjac against JAX on five small programs"
 	@echo "make test         run the tests on the JAX that $(PYTHON) installs"
 	@echo "make lint         ruff and pyright"
 	@echo "make test-all     run the tests on the oldest supported and on the newest JAX"
+	@echo "make bench        time the workloads: symjac, JAX, written by hand (ARGS=\"--quick attention\")"
+	@echo "make bench-check  compare the compiled programs with the recorded ones"
+	@echo "make bench-gpu    time the headline workloads on an accelerator"
+	@echo "make fuzz         compare random programs with JAX (ARGS=\"--seed 0 --n 1000\")"
+	@echo "make sweep        compare every function of JAX's numerical interfaces"
 	@echo "make clean        remove the environments and the caches"
 
 demo: .venv/.package
@@ -30,6 +35,21 @@ test-all:
 
 test-floor test-newest: test-%:
 	$(PYTHON) tools/test_all.py --workers $(WORKERS) --pytest "$(PYTEST)" $*
+
+bench: .venv/.test
+	$(BIN)/python -m benchmarks.run $(ARGS)
+
+bench-check: .venv/.test
+	$(BIN)/python -m benchmarks.check $(ARGS)
+
+bench-gpu: .venv/.test
+	$(BIN)/python -m benchmarks.gpu
+
+fuzz: .venv/.test
+	$(BIN)/python -m tests.fuzz $(ARGS)
+
+sweep: .venv/.test
+	$(BIN)/python -m tests.sweep $(ARGS)
 
 clean:
 	rm -rf .venv .venvs .pytest_cache .ruff_cache .hypothesis build dist

@@ -13,8 +13,7 @@ import jax
 
 jax.config.update("jax_enable_x64", True)
 
-from . import operations_contraction, operations_control, operations_elementwise  # noqa: E402, F401
-from . import operations_indexing, operations_layout  # noqa: E402, F401
+from . import operations  # noqa: E402, F401
 from .builder import build  # noqa: E402
 from .compare import TRANSFORMS, Outcome, compare, is_rounding, transforms_for  # noqa: E402
 from .program import Program  # noqa: E402

@@ -52,7 +52,7 @@ def compare(program: Program, transform: str, *, compiled: bool = False) -> Outc
     if transform == "hessian" and sum(np.size(a) for a in args) > MAX_HESSIAN:
         return Outcome("skipped", transform, "large")
     options = {"argnums": program.argnums, "holomorphic": program.holomorphic}
-    runner = _called if compiled else _interpreted
+    runner = called if compiled else interpreted
     try:
         want = runner(getattr(jax, transform)(f, **options), args)
     except Exception as error:
@@ -79,7 +79,7 @@ def _both_raise(call: Callable[[], Any], transform: str, error: Exception) -> Ou
     return Outcome("skipped", transform, f"JAX raises {type(error).__name__}: {str(error)[:100]}")
 
 
-def _called(transformed: Callable[..., Any], args: list[Any]) -> Any:
+def called(transformed: Callable[..., Any], args: list[Any]) -> Any:
     first = transformed(*args)
     return first if transformed.__module__ is None else transformed(*args)
 
@@ -92,7 +92,7 @@ class Result:
     weak_type: bool
 
 
-def _interpreted(transformed: Callable[..., Any], args: list[Any]) -> Any:
+def interpreted(transformed: Callable[..., Any], args: list[Any]) -> Any:
     closed, shapes = jax.make_jaxpr(transformed, return_shape=True)(*args)
     values = evaluate(closed, jax.tree.leaves(args))
     results = [Result(v, out.weak_type) for v, out in zip(values, closed.out_avals, strict=True)]

@@ -324,9 +324,8 @@ def _while(eqn: Any, operands: list[Any]) -> list[Any]:
 
 def _scan(eqn: Any, operands: list[Any]) -> list[Any]:
     params = eqn.params
-    if "num_carry" not in params:
-        raise NotImplementedError("the layout of scan's parameters has changed")
-    n_consts, n_carry, length = params["num_consts"], params["num_carry"], params["length"]
+    n_consts, n_carry = _compat.scan_sizes(params)
+    length = params["length"]
     consts, carry, xs = operands[:n_consts], operands[n_consts : n_consts + n_carry], operands[n_consts + n_carry :]
     avals = [v.aval for v in eqn.outvars[n_carry:]]
     ys = [np.zeros(a.shape, a.dtype) for a in avals]

@@ -69,7 +69,6 @@ def dot_general(b: Builder) -> str:
 
 PRODUCTS = (
     "jnp.outer({0}, {0})",
-    "jnp.vdot({0}, {0}).astype({0}.dtype)",
     "jnp.inner({0}, {0})",
     "{0}.ravel() @ {0}.ravel()",
     "jnp.atleast_2d({0}) @ jnp.atleast_2d({0}).swapaxes(-1, -2)",
