@@ -132,10 +132,8 @@ def _from_jaxpr(
 
         try:
             jax.make_jaxpr(run)(list(own), list(leaves))
-        except TypeError:
-            if request.kind in ("jacrev", "jacobian"):  # Forward mode is not allowed.
-                return ""
-            raise
+        except TypeError:  # There is no structured Jacobian: only reverse mode is allowed, or it is not holomorphic.
+            return ""
         return _structure(found[0])
 
     basis = {"forward": sizes(function.active_avals), "reverse": sizes(function.output_avals)}

@@ -115,11 +115,21 @@ def recorded(eqn: Any) -> Iterator[Finish]:
 
     def finish(operands: Sequence[Any], results: Sequence[Any], fallback: str) -> None:
         assert records is not None
-        structures = tuple(tuple(map(describe, values)) for values in (operands, results))
-        shapes = tuple(tuple(getattr(var.aval, "shape", ())) for var in eqn.outvars)
-        line, cost = _compat.user_line(eqn), equation_cost(eqn)
-        places = (line, number, enclosing, tuple(notes))
-        records.append(Record(eqn.primitive.name, *structures, fallback, *places, cost, 1, shapes, _direction.get()))
+        records.append(
+            Record(
+                primitive=eqn.primitive.name,
+                operands=tuple(map(describe, operands)),
+                results=tuple(map(describe, results)),
+                fallback=fallback,
+                line=_compat.user_line(eqn),
+                number=number,
+                enclosing=enclosing,
+                notes=tuple(notes),
+                cost=equation_cost(eqn),
+                shapes=tuple(tuple(getattr(var.aval, "shape", ())) for var in eqn.outvars),
+                direction=_direction.get(),
+            )
+        )
 
     try:
         with jax.named_scope(f"{SCOPE}{number}"):
@@ -147,12 +157,12 @@ def direction_scope(direction: str) -> Iterator[None]:
         _direction.reset(token)
 
 
-def result_scope() -> contextlib.AbstractContextManager[None]:
+def result_scope() -> contextlib.AbstractContextManager[Any]:
     """The context of what makes an array of a tangent at last."""
     return jax.named_scope(RESULT_SCOPE) if is_recording() else contextlib.nullcontext()
 
 
-def values_scope() -> contextlib.AbstractContextManager[None]:
+def values_scope() -> contextlib.AbstractContextManager[Any]:
     """The context of what is computed for an equation without tangents."""
     return jax.named_scope(VALUES_SCOPE) if is_recording() else contextlib.nullcontext()
 

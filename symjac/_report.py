@@ -53,8 +53,9 @@ class Row:
 
     @property
     def place(self) -> str:
-        """The file and the line, without the folder."""
-        return re.sub(r":\d+( \(.*\))?$", "", self.line.rsplit("/", 1)[-1])
+        """The file and the line, without the folder; the line alone where it is in a notebook."""
+        place = re.sub(r":\d+( \(.*\))?$", "", self.line.rsplit("/", 1)[-1])
+        return "line " + place.rsplit(":", 1)[-1] if "/ipykernel_" in self.line else place
 
     @property
     def code(self) -> str:
@@ -129,14 +130,13 @@ class Explanation:
     def _repr_html_(self) -> str:
         """The table, for a notebook."""
         cells = [[html.escape(cell) for cell in row] for row in [_HEADER, *self._cells()]]
-        titles = [""] * len(cells)
-        for i, row in enumerate(self._shown()):
-            titles[1 + i] = html.escape("" if row is None else row.code, quote=True)
+        titles = ["" if row is None else html.escape(row.code, quote=True) for row in self._shown()]
+        titles.extend([""] * (len(cells) - 1 - len(titles)))
         style = "text-align:left;white-space:pre;font-family:monospace;padding:1px 8px"
         head = "".join(f'<th style="{style}">{cell}</th>' for cell in cells[0])
         body = "".join(
             f'<tr title="{title}">' + "".join(f'<td style="{style}">{cell}</td>' for cell in row) + "</tr>"
-            for row, title in zip(cells[1:], titles[1:], strict=True)
+            for row, title in zip(cells[1:], titles, strict=True)
         )
         paragraphs = [
             "".join(f"<div>{html.escape(line)}</div>" for line in part) for part in (self._head(), self._foot())
@@ -192,7 +192,7 @@ def _cells_of(row: Row | None) -> tuple[str, ...]:
     name = "  " * row.depth + row.primitive + (f" (x {row.times})" if row.times > 1 else "")
     before = _cut(", ".join(dict.fromkeys(row.before)))
     counts = (number(row.cost.flops), number(row.cost.bytes), number(row.jax_cost.flops))
-    return (name, before, _cut(row.after), *counts, row.lost, row.place)
+    return (name, before, _cut(row.after), *counts, row.lost, f"{row.place}  {_cut(row.code)}".rstrip())
 
 
 def _cut(text: str) -> str:
