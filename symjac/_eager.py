@@ -42,9 +42,16 @@ def compiled(
         leaves, key = leaves_and_key(args, kwargs, selected)
         return leaves, key, selected
 
+    def traced_call(args: Any, kwargs: Any, selected: tuple[int, ...], leaves: list[Array]) -> Traced:
+        try:
+            call = split(args, kwargs, selected, leaves)
+        except (TypeError, ValueError) as error:
+            raise NeedsValuesError from error
+        return trace(call)
+
     def of_arguments(args: Any, kwargs: Any) -> tuple[Traced, list[Array]]:
         leaves, _, selected = arguments(args, kwargs)
-        return trace(split(args, kwargs, selected, leaves)), leaves
+        return traced_call(args, kwargs, selected, leaves), leaves
 
     @functools.wraps(theirs)
     def transformed(*args: Any, **kwargs: Any) -> Any:
@@ -55,7 +62,7 @@ def compiled(
         except (TypeError, ValueError):
             return theirs(*args, **kwargs)  # It has the right words for it.
         try:
-            return memoised_call(fun, (owner, key), leaves, lambda: trace(split(args, kwargs, selected, leaves)))
+            return memoised_call(fun, (owner, key), leaves, lambda: traced_call(args, kwargs, selected, leaves))
         except NeedsValuesError:
             return theirs(*args, **kwargs)
 

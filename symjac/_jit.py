@@ -48,7 +48,8 @@ class Jitted:
 
     def __init__(self, native: Any, fun: Callable[..., Any], donates: bool):
         """Takes what `jax.jit` made of a function, and whether it gives up arguments."""
-        functools.update_wrapper(self, fun)
+        functools.update_wrapper(self, native, updated=())
+        self.__wrapped__ = fun
         self._native, self._donates = native, donates
         self._compiled: dict[Hashable, _Compiled | None] = {}
 

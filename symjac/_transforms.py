@@ -37,10 +37,20 @@ def jit(fun: Callable[..., Any] | None = None, /, *, memoize: bool = True, **opt
     """
     if fun is None:
         return functools.partial(jit, memoize=memoize, **options)
-    native = jax.jit(fun, **options)
+    native = jax.jit(_hashable(fun), **options)
     if not memoize or not options.keys() <= _SHARING:
         return native
     return Jitted(native, fun, donates=bool(options.keys() - {"inline"}))
+
+
+def _hashable(fun: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns a function that JAX can remember: an `eqx.Module`, for example, cannot be hashed."""
+    try:
+        hash(fun)
+    except TypeError:
+        if callable(fun):
+            return lambda *args, **kwargs: fun(*args, **kwargs)
+    return fun
 
 
 @same_object
