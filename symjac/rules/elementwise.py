@@ -28,12 +28,25 @@ def deflinear_elementwise(primitive: Primitive) -> None:
 
 
 deflinear_elementwise(lax.copy_p)
-deflinear_elementwise(lax.reduce_precision_p)
 deflinear_elementwise(_compat.name_p)
 deflinear_elementwise(_compat.sharding_constraint_p)
 for _primitive in (_compat.reshard_p, _compat.pvary_p):
     if _primitive is not None:
         deflinear_elementwise(_primitive)
+
+
+@register(lax.reduce_precision_p)
+def _reduce_precision_rule(x: StructuredTangent, **params: Any) -> StructuredTangent:
+    """Rounds the one factor that each term is contracted into. Keeps every delta."""
+
+    def rounded(term: Term) -> Term:
+        if not term.factors:
+            return term
+        one = contract(term.factors, term.axis_labels, x.dtype)
+        array = lax.reduce_precision_p.bind(jnp.asarray(one.array), **params)
+        return Term((Factor(array, one.labels, one.precision),), term.out_axes, term.in_axes)
+
+    return x.map(rounded)
 
 
 @register(lax.neg_p, elementwise=True)
