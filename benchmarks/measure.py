@@ -43,11 +43,13 @@ class Times:
         first: The first call, with tracing and compilation.
         median: The median of the later calls.
         spread: Half of the distance between their quartiles.
+        least: The shortest of them, which other work on the machine disturbs least.
     """
 
     first: float
     median: float
     spread: float
+    least: float
 
 
 def contenders(workload: Workload, case: Case) -> dict[str, Callable[..., Any]]:
@@ -107,7 +109,7 @@ def run_times(workload: Workload, size: int, rounds: int = ROUNDS, first_calls: 
     for _ in range(rounds):
         for name, function in functions.items():
             later[name].append(_seconds(function, case.args, counts[name]) / counts[name])
-    return {name: Times(statistics.median(first[name]), *_median_and_spread(later[name])) for name in names}
+    return {name: Times(statistics.median(first[name]), *_median_and_spread(later[name]), min(later[name])) for name in names}
 
 
 def _count(function: Callable[..., Any], args: Sequence[Any]) -> int:

@@ -27,6 +27,15 @@ from .workloads import named
 Row = dict[str, Any]
 HEAD = f"{'workload':<20}{'size':>6}{'contender':>17}{'first':>9}{'run':>11}{'spread':>9}{'MFLOP':>10}{'MB':>9}{'peak MB':>9}"
 
+COLUMNS = {
+    "median": "run time",
+    "least": "shortest run time",
+    "first": "first call",
+    "flops": "flops",
+    "bytes": "bytes",
+    "memory": "peak memory",
+}
+
 
 def main() -> int:
     """Measures, prints the tables and writes the results."""
@@ -127,7 +136,7 @@ def _ratio(a: float, b: float) -> float:
 
 
 def _print_ratios(rows: Sequence[Row]) -> None:
-    for key, title in (("median", "run time"), ("first", "first call"), ("flops", "flops"), ("bytes", "bytes"), ("memory", "peak memory")):
+    for key, title in COLUMNS.items():
         table = ratios(rows, key)
         if not table:
             continue
