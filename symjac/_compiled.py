@@ -9,8 +9,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
-from jax import tree_util
+from jax import Array, tree_util
+from jax.core import eval_jaxpr
 from jax.extend.core import Literal
 from jax.tree_util import PyTreeDef
 
@@ -100,7 +100,7 @@ def build_program(
     def run(owned: Sequence[Array], *args: Any) -> list[Array]:
         large = iter(owned)
         consts = [next(large) if const is None else const for const in embedded]
-        return jax.core.eval_jaxpr(jaxpr, (), *consts, *args)
+        return eval_jaxpr(jaxpr, (), *consts, *args)
 
     run.__name__ = run.__qualname__ = name
     first = len(consts)

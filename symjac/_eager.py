@@ -10,6 +10,7 @@ from typing import Any
 
 import jax
 from jax import Array
+from jax.core import eval_jaxpr
 from jax.extend.core import ClosedJaxpr
 from jax.tree_util import PyTreeDef, tree_flatten, tree_leaves
 
@@ -18,7 +19,7 @@ from symjac._arguments import Call, leaves_and_key, split
 from symjac._hoist import hoisted
 from symjac._memo import NeedsValuesError, Traced, can_remember, holder_of, memoised_call
 
-Positions = Any
+Positions = int | Sequence[int] | Callable[[int], tuple[int, ...]]
 """The positions of the arguments that are made arrays; or, for a number of arguments, a function that gives them."""
 
 Trace = Callable[[Call], Traced]
@@ -38,7 +39,7 @@ def compiled(
     owner = object()
 
     def arguments(args: Any, kwargs: Any) -> tuple[list[Array], Any, tuple[int, ...]]:
-        selected = positions(len(args)) if callable(positions) else _indices(positions)
+        selected: tuple[int, ...] = positions(len(args)) if callable(positions) else _indices(positions)
         leaves, key = leaves_and_key(args, kwargs, selected)
         return leaves, key, selected
 
@@ -108,7 +109,7 @@ def traced_gradient(fun: Callable[..., Any], gradient: Gradient, call: Call) -> 
             filled = list(leaves)
             for i, leaf in zip(call.active, tree_leaves(active), strict=True):
                 filled[i] = leaf
-            return tree.unflatten(jax.core.eval_jaxpr(closed.jaxpr, consts, *filled))
+            return tree.unflatten(eval_jaxpr(closed.jaxpr, consts, *filled))
 
         active = call.active_tree.unflatten([leaves[i] for i in call.active])
         positions = tuple(range(len(active)))
@@ -164,6 +165,6 @@ def _traced_flat(function: Callable[..., Any], call: Call) -> tuple[ClosedJaxpr,
 
 def _evaluation(closed: ClosedJaxpr) -> Callable[[Sequence[Any], Sequence[Array]], list[Array]]:
     def engine(consts: Sequence[Any], leaves: Sequence[Array]) -> list[Array]:
-        return jax.core.eval_jaxpr(closed.jaxpr, consts, *leaves)
+        return eval_jaxpr(closed.jaxpr, consts, *leaves)
 
     return engine

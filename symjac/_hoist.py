@@ -15,7 +15,6 @@ from jax.extend.core.primitives import cond_p, jit_p, scan_p, while_p
 from symjac import _compat
 
 
-
 def hoisted(closed: ClosedJaxpr) -> ClosedJaxpr:
     """Returns an equal jaxpr, where inner `jit`, `scan`, `while` and `cond` equations hold no arrays."""
     if closed.effects or not _holds_arrays(closed.jaxpr):
@@ -110,6 +109,9 @@ def _cond_rule(eqn: JaxprEqn, lift: _Lift) -> JaxprEqn:
     return eqn.replace(params=params, invars=[eqn.invars[0], *consts, *eqn.invars[1:]])
 
 
-_RULES: dict[Primitive, Callable[[JaxprEqn, _Lift], JaxprEqn]] = {jit_p: _jit_rule, scan_p: _scan_rule, while_p: _while_rule, cond_p: _cond_rule}
-
-
+_RULES: dict[Primitive, Callable[[JaxprEqn, _Lift], JaxprEqn]] = {
+    jit_p: _jit_rule,
+    scan_p: _scan_rule,
+    while_p: _while_rule,
+    cond_p: _cond_rule,
+}

@@ -10,6 +10,7 @@ from typing import Any
 
 import jax
 from jax import Array
+from jax.core import eval_jaxpr
 from jax.extend.core import ClosedJaxpr
 from jax.tree_util import tree_flatten, tree_leaves, tree_structure
 
@@ -148,6 +149,6 @@ def _build(
     closed: ClosedJaxpr, consts: Sequence[Any], leaves: Sequence[Any], name: str, donated: Sequence[bool]
 ) -> Program:
     def engine(consts: Sequence[Any], leaves: Sequence[Any]) -> list[Array]:
-        return jax.core.eval_jaxpr(closed.jaxpr, consts, *leaves)
+        return eval_jaxpr(closed.jaxpr, consts, *leaves)
 
     return build_program(engine, consts, leaves, name=name, forward=False, donated=donated)

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 import jax
 from jax import Array
+from jax.core import Tracer
 from jax.extend.core import ClosedJaxpr
 
 from symjac import _compat
@@ -254,7 +255,7 @@ def can_remember(leaves: Sequence[Any]) -> bool:
     if not _compat.trace_state_clean() or _compat.is_jit_disabled():
         return False
     for leaf in leaves:
-        if type(leaf) is not _compat.ArrayImpl and isinstance(leaf, jax.core.Tracer):
+        if type(leaf) is not _compat.ArrayImpl and isinstance(leaf, Tracer):
             return False
     return True
 
@@ -343,7 +344,7 @@ def _drop_stale(epoch: object) -> None:
 def are_arrays(consts: Sequence[Any]) -> bool:
     """Whether all constants are arrays, and not tracers or mutable references."""
     return all(
-        isinstance(const, _compat.array_types) or (isinstance(const, Array) and not isinstance(const, jax.core.Tracer))
+        isinstance(const, _compat.array_types) or (isinstance(const, Array) and not isinstance(const, Tracer))
         for const in consts
     )
 

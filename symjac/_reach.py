@@ -24,6 +24,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import numpy as np
+from jax.core import Tracer
 from jax.custom_batching import custom_vmap
 from jax.tree_util import PyTreeDef
 
@@ -36,11 +37,12 @@ _MAX_CHECKS = 1000
 _MAX_BYTES = 4096
 
 _ATOMS = (
-    *(type(None), bool, int, float, complex, str, bytes, range, type(Ellipsis), type(NotImplemented), types.CodeType),
-    *(np.dtype, np.generic, np.ufunc, enum.Enum, jax.ShapeDtypeStruct, _compat.AbstractValue, jax.Device),
-    *(type(_compat.UNSPECIFIED), jax.sharding.Sharding, jax.sharding.Mesh, jax.sharding.PartitionSpec, types.GetSetDescriptorType),
-    *(types.MemberDescriptorType, type(jax.named_scope("name"))),
-    *(inspect.Signature, types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType, types.GenericAlias),
+    *(type(None), bool, int, float, complex, str, bytes, range, type(Ellipsis), type(NotImplemented), enum.Enum),
+    *(np.dtype, np.generic, np.ufunc, jax.ShapeDtypeStruct, jax.Device, _compat.AbstractValue),
+    *(jax.sharding.Sharding, jax.sharding.Mesh, jax.sharding.PartitionSpec, type(_compat.UNSPECIFIED)),
+    *(inspect.Signature, types.CodeType, types.GenericAlias, types.GetSetDescriptorType, types.MemberDescriptorType),
+    *(types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType),
+    type(jax.named_scope("name")),
 )
 _CUSTOM_RULES = (jax.custom_jvp, jax.custom_vjp, custom_vmap)
 _CLASS_NAMES = frozenset(
@@ -51,7 +53,7 @@ _CLASS_NAMES = frozenset(
 """What a class holds without a function of it using it."""
 
 
-class Mutable(Exception):  # noqa: N818
+class Mutable(Exception):
     """The function reaches something that may change without notice."""
 
 
@@ -112,7 +114,7 @@ class _Walker:
         self.checks += 1
         if depth > _MAX_DEPTH or self.checks > _MAX_CHECKS:
             raise Mutable(value)
-        if isinstance(value, jax.core.Tracer):
+        if isinstance(value, Tracer):
             raise Mutable(value)
         if type(value) is object or (isinstance(value, _ATOMS) and not isinstance(value, type)):
             return Atom(value)

@@ -16,6 +16,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.core import Tracer
 from jax.extend.core import ClosedJaxpr, JaxprEqn, Literal, Primitive
 from jax.extend.core.primitives import custom_jvp_call_p, custom_vjp_call_p
 from jax.tree_util import PyTreeDef
@@ -33,7 +34,7 @@ _HASHABLE_NAMES = frozenset({"UnspecifiedValue", "AUTO", "Layout", "Format", "PR
 _EFFECT_NAMES = frozenset({"DebugEffect", "OrderedDebugEffect", "IOEffect", "OrderedIOEffect"})
 
 
-class Uncertain(Exception):  # noqa: N818
+class Uncertain(Exception):
     """The equality of something is not certain."""
 
 
@@ -244,6 +245,6 @@ def _param(value: Any, literals: list[Hashable]) -> Hashable:
 
 
 def _nested_constant(const: Any) -> Hashable:
-    if isinstance(const, jax.core.Tracer) or const.nbytes > _MAX_BYTES // 16:
+    if isinstance(const, Tracer) or const.nbytes > _MAX_BYTES // 16:
         raise Uncertain(const)
     return _constant(const)

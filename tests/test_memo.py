@@ -55,6 +55,10 @@ def last(result):
     return result[-1] if isinstance(result, tuple) else result
 
 
+def closed_over(a):
+    return lambda x: jnp.sum(a * x**3)
+
+
 def assert_fresh(transform, f, change, x=None):
     """The transform of `f` sees what `change` does, each time, as the one of JAX does."""
     x = jnp.arange(1.0, 4.0) if x is None else x
@@ -241,9 +245,10 @@ class TestStructure:
     def test_fresh_lambdas_compile_once(self, transform):
         x = jnp.arange(1.0, 4.0)
         arrays = [x + k for k in range(4)]
-        want = [jax.block_until_ready(getattr(jax, transform.__name__)(lambda x, a=a: jnp.sum(a * x**3))(x)) for a in arrays]
+        want = [getattr(jax, transform.__name__)(lambda x, a=a: jnp.sum(a * x**3))(x) for a in arrays]
+        jax.block_until_ready(want)
         with compilations() as counts:
-            got = [transform((lambda a: lambda x: jnp.sum(a * x**3))(a))(x) for a in arrays]
+            got = [transform(closed_over(a))(x) for a in arrays]
         assert counts == [1]
         for a, b in zip(got, want, strict=True):
             np.testing.assert_allclose(last(a), last(b), rtol=1e-5)
@@ -287,7 +292,8 @@ class TestStructure:
         symjac.grad(lambda x: jnp.sum(x**2 * 0.5))(x)
         with compilations() as counts:
             for k in range(40):
-                np.testing.assert_allclose(symjac.grad(lambda x, k=k: jnp.sum(x**2 * float(k)))(x), 2.0 * k * x, rtol=1e-6)
+                got = symjac.grad(lambda x, k=k: jnp.sum(x**2 * float(k)))(x)
+                np.testing.assert_allclose(got, 2.0 * k * x, rtol=1e-6)
         assert counts[0] < 30
 
     def test_custom_rules_are_compared(self):
@@ -485,7 +491,8 @@ class TestThreads:
         a = jnp.arange(1.0, 5.0)
         x = jnp.arange(1.0, 5.0)
         makes = [
-            (lambda f, t=t: t(f)) for t in (symjac.jacfwd, symjac.vmap, symjac.grad, lambda f: symjac.jit(symjac.grad(f)))
+            (lambda f, t=t: t(f))
+            for t in (symjac.jacfwd, symjac.vmap, symjac.grad, lambda f: symjac.jit(symjac.grad(f)))
         ]
         results = [[] for _ in makes]
         barrier = threading.Barrier(8)

@@ -93,7 +93,9 @@ def test_types_count():
 
 
 def test_static_and_context_count():
-    keys = {key(jnp.sin, X, static=static, context=context) for static in ((), (1,), (True,), (1.0,)) for context in (0, 1)}
+    keys = {
+        key(jnp.sin, X, static=static, context=context) for static in ((), (1,), (True,), (1.0,)) for context in (0, 1)
+    }
     assert len(keys) == 8
 
 
@@ -126,7 +128,7 @@ def test_identity_ends_with_the_object():
     assert first == second
     del thing
     assert first != second
-    assert first == first  # noqa: PLR0124
+    assert first == first
 
 
 @pytest.mark.parametrize("name", ["jit", "scan", "cond", "while"])
