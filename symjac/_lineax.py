@@ -23,7 +23,8 @@ def to_lineax(jacobian: Jacobian) -> lx.AbstractLinearOperator:
         if not jnp.issubdtype(leaf.dtype, np.inexact):
             raise TypeError(f"a linear operator of Lineax is of inexact dtypes, but a leaf has the dtype {leaf.dtype.name}.")
     structure = structure_of(layout)
-    same_space = jacobian.trees.ins == jacobian.trees.outs and layout.ins == layout.outs
+    ins, outs = ([(leaf.shape, leaf.dtype) for leaf in leaves] for leaves in (layout.ins, layout.outs))
+    same_space = jacobian.trees.ins == jacobian.trees.outs and ins == outs
     if structure.is_identity and same_space:
         return lx.IdentityLinearOperator(_space(jacobian.trees.ins, layout.ins))
     if structure.is_diagonal and same_space:
@@ -32,7 +33,7 @@ def to_lineax(jacobian: Jacobian) -> lx.AbstractLinearOperator:
         len(leaf.shape) == 1 and tree == jax.tree.structure(0)
         for leaf, tree in ((layout.ins[0], jacobian.trees.ins), (layout.outs[0], jacobian.trees.outs))
     )
-    if is_vector and structure.is_tridiagonal and layout.ins == layout.outs:
+    if is_vector and structure.is_tridiagonal and ins == outs:
         return lx.TridiagonalLinearOperator(*_diagonal.three_diagonals(*jacobian._terms))
     if is_vector and structure.kind == "dense" and not (structure.is_lower_triangular or structure.is_upper_triangular):
         return lx.MatrixLinearOperator(jacobian.as_matrix())
