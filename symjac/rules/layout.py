@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
@@ -71,17 +72,27 @@ def _slice_rule(
 
 @register(lax.pad_p)
 def _pad_rule(x: Any, padding_value: Any, *, padding_config: Sequence[tuple[int, int, int]]) -> StructuredTangent:
-    """Moves out axes by an affine map; what is cut off is dropped. Keeps every delta."""
-    if not isinstance(x, StructuredTangent) or isinstance(padding_value, StructuredTangent):
-        return NotImplemented
-    shape = list(x.shape)
-    for axis, config in enumerate(padding_config):
-        low, high, interior = map(int, config)  # JAX's own transposes pass NumPy's integers
-        if (low, high, interior) == (0, 0, 0):
-            continue
-        n = x.shape[axis]
-        shape[axis] = low + high + n + max(n - 1, 0) * interior
-        x = x.map(lambda t, a=axis, o=low, m=shape[axis], s=interior + 1: t.place(a, o, m, s), shape=shape)
+    """Moves out axes by an affine map; what is cut off is dropped. Keeps every delta.
+
+    A padding value with a tangent fills what is not moved to.
+    """
+    configs = [tuple(map(int, config)) for config in padding_config]  # JAX's own transposes pass NumPy's integers
+    old = x.shape if isinstance(x, StructuredTangent) else np.shape(x)
+    shape = [low + high + n + max(n - 1, 0) * inner for (low, high, inner), n in zip(configs, old, strict=True)]
+    parts = [_padded(x, configs, shape)] if isinstance(x, StructuredTangent) else []
+    if isinstance(padding_value, StructuredTangent):
+        outside = lax.pad(jnp.zeros(old, bool), np.True_, configs)
+        filled = padding_value.map(lambda term: term.broadcast(shape, ()).masked(outside), shape=shape)
+        parts.append(filled)
+    return add_tangents(parts)
+
+
+def _padded(x: StructuredTangent, configs: Sequence[tuple[int, ...]], shape: Sequence[int]) -> StructuredTangent:
+    grown = list(x.shape)
+    for axis, (low, high, interior) in enumerate(configs):
+        if (low, high, interior) != (0, 0, 0):
+            grown[axis] = shape[axis]
+            x = x.map(lambda t, a=axis, o=low, m=shape[axis], s=interior + 1: t.place(a, o, m, s), shape=grown)
     return x
 
 
