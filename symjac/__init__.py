@@ -22,12 +22,13 @@ from symjac._equinox import (
 from symjac._explain import explain
 from symjac._filter_jit import filter_jit
 from symjac._filter_linearize import filter_linearize
+from symjac._interpreter import StructureLostError, register, strict
 from symjac._jacobian import Jacobian
 from symjac._linearize import linearize
 from symjac._memo import cache_info, clear_caches
-from symjac._interpreter import StructureLostError, register, strict
 from symjac._report import Explanation
 from symjac._same_object import memoize
+from symjac._solvers import lineax_operator, lineax_solver
 from symjac._transforms import checkpoint, grad, jit, jvp, value_and_grad, vjp, vmap
 
 __all__ = [
@@ -56,6 +57,8 @@ __all__ = [
     "jit",
     "jvp",
     "linearize",
+    "lineax_operator",
+    "lineax_solver",
     "memoize",
     "register",
     "strict",

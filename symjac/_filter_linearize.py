@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -40,26 +40,30 @@ def filter_linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = Fal
     >>> jacobian(jnp.zeros(2)).shape
     (3,)
     """
-    call = taken_apart(fun, primals, (), {})
+    value, jacobian, aux = linearized("filter_linearize", fun, primals, (), has_aux)
+    return (value, jacobian, aux) if has_aux else (value, jacobian)
+
+
+def linearized(name: str, fun: Callable[..., Any], chosen: Sequence[Any], args: Sequence[Any], has_aux: bool) -> Any:
+    """The value of `fun(*chosen, *args)`, its Jacobian with respect to the arrays in `chosen`, and auxiliary data."""
+    call = taken_apart(fun, chosen, args, {})
     if not any(call.is_active):
-        raise ValueError("filter_linearize: the arguments hold no floating-point or complex array.")
+        raise ValueError(f"{name}: there is no floating-point or complex array to differentiate with respect to.")
     key = call.key
     function = functools.partial(with_separate_outputs, has_aux)
-    finish = functools.partial(_joined_linearised, has_aux)
 
     def traced() -> Traced:
         found = _linearize._traced(function, call.opened(), True)
-        return Traced(found.closed, found.engine, Composed(finish, found.finish), found.static)
+        return Traced(found.closed, found.engine, Composed(_joined, found.finish), found.static)
 
     whole = None if key is None else ("filter_linearize", has_aux, key)
     try:
         return memoised_call(call.owner, whole, call.leaves, traced)
     except NeedsValuesError:
         pass
-    return finish(_linearize._linearized_eagerly(function, call.opened(), True))
+    return _joined(_linearize._linearized_eagerly(function, call.opened(), True))
 
 
-def _joined_linearised(has_aux: bool, computed: Any) -> Any:
+def _joined(computed: Any) -> Any:
     value, jacobian, (static, aux) = computed
-    value = value if static is None else eqx.combine(value, static)
-    return (value, jacobian, aux) if has_aux else (value, jacobian)
+    return value if static is None else eqx.combine(value, static), jacobian, aux
