@@ -21,6 +21,7 @@ from jax.extend.core import ClosedJaxpr
 
 from symjac import _compat
 from symjac._interpreter import push_basis
+from symjac._merge import keeping_entries
 from symjac._program import LinearProgram, TracedFunction, is_inexact
 from symjac._stored import BATCH_MESSAGE, Layout, Leaf, pack
 from symjac._structure import structural_key
@@ -141,7 +142,8 @@ def _filled(count: int, places: Sequence[int], values: Sequence[Any]) -> list[An
 def _expanded(form: LinearForm, arrays: Sequence[Any]) -> Packed:
     _check(form, arrays)
     program = LinearProgram(form.program, len(arrays), 0)
-    _, tangents = push_basis(program, (), arrays)
+    with keeping_entries():
+        _, tangents = push_basis(program, (), arrays)
     remaining = iter(tangents)
     rows = [next(remaining) if jnp.issubdtype(leaf.dtype, np.inexact) else None for leaf in form.outs]
     layout, found = pack(rows, form.outs, form.ins, form.active)

@@ -28,15 +28,13 @@ class Pattern:
     """Where the entries of a matrix are, row by row, and where their values come from.
 
     Attributes:
-        rows: The row of each entry.
-        columns: The column of each entry.
+        indices: The row and the column of each entry.
         order: For each stored value that counts, its place in the list of all values, in the order of the entries;
             None where that is the list itself.
         segments: For each of them, the entry that it is a part of; None where each is an entry.
     """
 
-    rows: np.ndarray
-    columns: np.ndarray
+    indices: np.ndarray
     order: np.ndarray | None
     segments: np.ndarray | None
     _device: tuple[Any, ...] | None = field(default=None, repr=False)
@@ -44,14 +42,13 @@ class Pattern:
     @property
     def nse(self) -> int:
         """The number of entries."""
-        return len(self.rows)
+        return len(self.indices)
 
     def arrays(self) -> tuple[Any, Any, Any]:
         """The indices of a BCOO, the order and the segments, kept on the device outside of traces."""
         if self._device is not None:
             return self._device  # type: ignore[return-value]
-        indices = np.stack([self.rows, self.columns], axis=-1).astype(np.int32)
-        found = (indices, self.order, self.segments)
+        found = (self.indices, self.order, self.segments)
         if not _compat.trace_state_clean():
             return found
         self._device = tuple(None if array is None else jnp.asarray(array, jnp.int32) for array in found)
@@ -89,10 +86,9 @@ def _pattern(layout: Layout) -> Pattern:
 
 def _sorted_pattern(keys: list[np.ndarray], places: list[Any], n_columns: int) -> Pattern:
     if not keys:
-        empty = np.zeros(0, np.int32)
-        return Pattern(empty, empty, None, None)
+        return Pattern(np.zeros((0, 2), np.int32), None, None)
     everything = all(kept is None for _, _, kept in places)
-    merged = keys[0] if len(keys) == 1 else np.concatenate(keys)
+    merged = np.array(keys[0]) if len(keys) == 1 else np.concatenate(keys)
     keys.clear()
     order = None
     if not (merged[1:] > merged[:-1]).all():
@@ -111,9 +107,18 @@ def _sorted_pattern(keys: list[np.ndarray], places: list[Any], n_columns: int) -
         if not first.all():
             segments = np.cumsum(first, dtype=np.int32) - np.int32(1)
             merged = merged[first]
-    rows = (merged // max(n_columns, 1)).astype(np.int32)
-    columns = (merged - rows * np.int64(n_columns)).astype(np.int32)
-    return Pattern(rows, columns, order, segments)
+    return Pattern(_split(merged, max(n_columns, 1)), order, segments)
+
+
+def _split(keys: np.ndarray, n_columns: int) -> np.ndarray:
+    """Rows and columns of row-major positions, which are overwritten."""
+    indices = np.empty((keys.size, 2), np.int32)
+    rows = keys // n_columns
+    indices[:, 0] = rows
+    rows *= n_columns
+    keys -= rows
+    indices[:, 1] = keys
+    return indices
 
 
 def skeleton(block: StoredBlock) -> tuple[Term, ...]:

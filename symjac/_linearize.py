@@ -8,20 +8,24 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
+import numpy as np
 from jax import Array
 from jax.tree_util import PyTreeDef
 
-from symjac import rules
+from symjac import _compat, rules
 from symjac._arguments import Call, leaves_and_key, split
 from symjac._call import _check_callable, _flat, NeedsValuesError, _Outputs
 from symjac._apply import product
 from symjac._cost import cost
 from symjac._deferred import defer
+from symjac._holomorphic import antilinear_equation
 from symjac._interpreter import push_basis
 from symjac._jacobian import Jacobian, Trees
 from symjac._memo import Traced, memoised_call
+from symjac._merge import keeping_entries
 from symjac._modes import Transform, structural_jaxpr
 from symjac._program import (
+    LinearProgram,
     TracedFunction,
     eager_forward_program,
     forward_program,
@@ -79,6 +83,8 @@ _FORWARD = Transform("jacfwd", (0,), False, False, False, False, False, True, No
 _CLEARLY_MORE = 1.05
 # Programs of so few operations are not worth two traces.
 _SMALL = 4096
+# Longer index arrays stay in the program.
+_MOST_KNOWN = 2**22
 
 
 @dataclass(frozen=True)
@@ -128,7 +134,12 @@ def _cheapest(
     function: TracedFunction, consts: Sequence[Array], leaves: Sequence[Array], inputs: Sequence[int]
 ) -> Any:
     """Finds the terms, or defers that where they, or products with them, cost clearly more than one of `jax.jvp`."""
-    evaluate = functools.partial(_evaluate, function, inputs=inputs)
+    known = [_known(const) for const in consts]
+
+    def evaluate(consts: Sequence[Array], leaves: Sequence[Array]) -> Any:
+        own = [const if value is None else value for const, value in zip(consts, known, strict=True)]
+        return _evaluate(function, own, leaves, inputs)
+
     with_terms, shapes = jax.make_jaxpr(evaluate, return_shape=True)(consts, leaves)
     limit = _SMALL + _CLEARLY_MORE * cost(forward_program(function, consts, leaves, with_value=True).closed).total
     if cost(with_terms).total > limit or _product_cost(shapes[1]) > limit - _SMALL // 2:
@@ -138,6 +149,14 @@ def _cheapest(
             pass  # A function that `jax.linearize` does not take.
     outs = jax.core.eval_jaxpr(with_terms.jaxpr, with_terms.consts, *jax.tree.leaves((consts, leaves)))
     return jax.tree.unflatten(jax.tree.structure(shapes), outs)
+
+
+def _known(const: Any) -> np.ndarray | None:
+    """An index array or a mask that the function closes over, where it is known while tracing."""
+    is_concrete = isinstance(const, jax.Array | np.ndarray) and not isinstance(const, jax.core.Tracer)
+    if not is_concrete or not (np.issubdtype(const.dtype, np.integer) or const.dtype == np.bool_):
+        return None
+    return np.asarray(const) if const.size <= _MOST_KNOWN else None
 
 
 def _product_cost(jacobian: Jacobian) -> float:
@@ -163,11 +182,23 @@ def _evaluate(
     function: TracedFunction, consts: Sequence[Array], leaves: Sequence[Array], inputs: Sequence[int]
 ) -> Any:
     program = forward_program(function, consts, leaves, with_value=True)
-    values, tangents = push_basis(program, program.closed.consts, leaves)
+    _check_holomorphic(program)
+    with keeping_entries():
+        values, tangents = push_basis(program, program.closed.consts, leaves)
     outputs, aux = values[: function.n_outputs], values[function.n_outputs :]
     avals = [jax.typeof(leaves[i]) for i in inputs]
     active = [position for position, i in enumerate(inputs) if i in function.active]
     return outputs, _jacobian(tangents, function.output_avals, avals, active), aux
+
+
+def _check_holomorphic(program: LinearProgram) -> None:
+    eqn = antilinear_equation(program)
+    if eqn is not None:
+        raise TypeError(
+            "linearize requires functions that are holomorphic in complex primals, for others have no complex "
+            f"Jacobian, but {eqn.primitive.name} meets a complex tangent at {_compat.user_line(eqn)}. Take real and "
+            "imaginary parts as primals, or use jax.linearize."
+        )
 
 
 def _linearized_eagerly(fun: Callable[..., Any], call: Call, has_aux: bool) -> Any:
@@ -181,7 +212,9 @@ def _linearized_eagerly(fun: Callable[..., Any], call: Call, has_aux: bool) -> A
         return function(*replaced(call.leaves, active, active_leaves))
 
     program, values, aux = eager_forward_program(of_active, [call.leaves[i] for i in active])
-    _, tangents = push_basis(program, program.closed.consts, [])
+    _check_holomorphic(program)
+    with keeping_entries():
+        _, tangents = push_basis(program, program.closed.consts, [])
     positions = [position for position, i in enumerate(call.active) if i in active]
     inputs = [avals[i] for i in call.active]
     jacobian = _jacobian(tangents, [jax.typeof(value) for value in values], inputs, positions)

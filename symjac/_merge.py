@@ -8,8 +8,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any
@@ -22,11 +24,33 @@ from symjac._materialise import assemble
 from symjac._record import is_recording, note
 from symjac._tangent import StructuredTangent, Term
 
+# Where entries are kept, a sum may grow to so many terms.
+_MOST_TERMS_WITH_ENTRIES = 64
 # More terms than this are joined, unless the join would hold this many times more than the terms.
 _MOST_TERMS = 12
 _DEAREST_JOIN = 64
 # Before they are written, terms that share their deltas are joined where this makes them at most so many times larger.
 _SLACK = 4
+
+
+_keep_entries: ContextVar[bool] = ContextVar("keep_entries", default=False)
+
+
+@contextlib.contextmanager
+def keeping_entries() -> Iterator[None]:
+    """Within this context terms are joined only where that stores no zeros between them: for sparse results."""
+    token = _keep_entries.set(True)
+    try:
+        yield
+    finally:
+        _keep_entries.reset(token)
+
+
+def _stores_no_zeros(found: Alignment, terms: Sequence[Term]) -> bool:
+    """Whether one of the terms has an entry everywhere in the join, where that matters."""
+    if not _keep_entries.get():
+        return True
+    return found.size <= max(math.prod(label.size for label in term.axis_labels) for term in terms)
 
 
 @dataclass(frozen=True)
@@ -204,7 +228,7 @@ def _merge_pair(a: Term, b: Term, dtype: Any) -> Term | None:
     if a.is_pending or b.is_pending:
         return None
     found = align([a, b])
-    if found.size > a.stored + b.stored:
+    if found.size > a.stored + b.stored or not _stores_no_zeros(found, [a, b]):
         return None
     return join([a, b], dtype, found)
 
@@ -229,7 +253,9 @@ def _join_if_full(terms: Sequence[Term], dtype: Any) -> tuple[Term, ...]:
         return terms
     found = align(terms)
     held = sum(term.stored for term in terms)
-    if held >= found.size or (len(terms) > _MOST_TERMS and found.size <= _DEAREST_JOIN * held):
+    most = _MOST_TERMS_WITH_ENTRIES if _keep_entries.get() else _MOST_TERMS
+    is_full = held >= found.size and _stores_no_zeros(found, terms)
+    if is_full or (len(terms) > most and found.size <= _DEAREST_JOIN * held):
         return (join(terms, dtype, found),)
     return terms
 
@@ -242,7 +268,8 @@ def _join_clusters(terms: Sequence[Term], dtype: Any, slack: int) -> tuple[Term,
     result: list[Term] = []
     for deltas, cluster in clusters.items():
         found = align(cluster) if deltas and 1 < len(cluster) < len(terms) + slack - 1 else None
-        if found is not None and found.size <= slack * sum(term.stored for term in cluster):
+        fits = found is not None and found.size <= slack * sum(term.stored for term in cluster)
+        if fits and found is not None and _stores_no_zeros(found, cluster):
             result.append(join(cluster, dtype, found))
         else:
             result.extend(cluster)

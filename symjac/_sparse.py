@@ -51,12 +51,13 @@ def to_scipy(layout: Layout, arrays: Sequence[Any]) -> Any:
     if _is_traced(arrays):
         raise TypeError("Jacobian.to_scipy needs the values of the arrays, but they are traced: call it outside of jit.")
     found = concrete_pattern(layout, arrays, "Jacobian.to_scipy")
-    data = np.asarray(stored_values(layout, arrays, found))
+    with jax.ensure_compile_time_eval():
+        data = np.asarray(stored_values(layout, arrays, found))
     starts = np.zeros(layout.shape[0] + 1, np.int32)
-    np.cumsum(np.bincount(found.rows, minlength=layout.shape[0]), out=starts[1:])
+    np.cumsum(np.bincount(found.indices[:, 0], minlength=layout.shape[0]), out=starts[1:])
     if data.dtype.kind not in "fc":  # SciPy knows no bfloat16.
         data = data.astype(np.float32)
-    return csr_array((data, found.columns, starts), shape=layout.shape)
+    return csr_array((data, np.array(found.indices[:, 1]), starts), shape=layout.shape)
 
 
 def spy(layout: Layout, arrays: Sequence[Any], ax: Any = None) -> Any:
@@ -70,8 +71,8 @@ def spy(layout: Layout, arrays: Sequence[Any], ax: Any = None) -> Any:
     n_rows, n_columns = layout.shape
     found = concrete_pattern(layout, arrays, "Jacobian.spy")
     height, width = (max(1, min(n, _MOST_PIXELS)) for n in (n_rows, n_columns))
-    row = found.rows.astype(np.int64) * height // max(n_rows, 1)
-    column = found.columns.astype(np.int64) * width // max(n_columns, 1)
+    row = found.indices[:, 0].astype(np.int64) * height // max(n_rows, 1)
+    column = found.indices[:, 1].astype(np.int64) * width // max(n_columns, 1)
     counts = np.bincount(row * width + column, minlength=height * width).reshape(height, width)
     extent = (-0.5, n_columns - 0.5, n_rows - 0.5, -0.5)
     ax.imshow(np.minimum(counts, 1), cmap="Greys", interpolation="nearest", aspect="auto", extent=extent, vmin=0, vmax=1)
