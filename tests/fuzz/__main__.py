@@ -13,6 +13,8 @@ import jax
 
 jax.config.update("jax_enable_x64", True)
 
+import symjac  # noqa: E402
+
 from . import operations  # noqa: E402, F401
 from .builder import build  # noqa: E402
 from .compare import TRANSFORMS, Outcome, compare, is_rounding, transforms_for  # noqa: E402
@@ -98,10 +100,8 @@ def _report(seed: int, program: Program, outcome: Outcome, options: argparse.Nam
     print(f"# seed {seed}, {outcome.transform}: {outcome.message}\n{program.script()}")
     if options.traceback and kind.startswith("raises"):
         try:
-            import symjac
-
             jax.make_jaxpr(
-                getattr(symjac, outcome.transform)(program.function(), program.argnums, holomorphic=program.holomorphic)
+                getattr(symjac, "jacfwd" if outcome.transform == "linearize" else outcome.transform)(program.function(), program.argnums, holomorphic=program.holomorphic)
             )(*program.arguments())
         except Exception:
             print("".join(traceback.format_exc().split("---")[0].splitlines(keepends=True)[-9:]))

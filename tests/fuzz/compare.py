@@ -16,7 +16,7 @@ import symjac
 from .evaluate import evaluate
 from .program import Program
 
-TRANSFORMS = ("jacfwd", "jacrev", "jacobian", "hessian")
+TRANSFORMS = ("jacfwd", "jacrev", "jacobian", "hessian", "linearize")
 TOLERANCE = {"float64": 1e-7, "complex128": 1e-7, "float32": 5e-3, "complex64": 5e-3, "float16": 0.1, "bfloat16": 0.3}
 MAX_HESSIAN = 12
 TOO_LARGE = {"float16": 50.0, "bfloat16": 50.0, "float32": 1e3, "complex64": 1e3}
@@ -39,6 +39,8 @@ class Outcome:
 def transforms_for(program: Program, random: Random) -> list[str]:
     """The transforms to compare on a program."""
     chosen = ["jacfwd"]
+    if random.random() < 0.3:
+        chosen.append("linearize")
     if program.reverse:
         chosen.append(random.choice(("jacrev", "jacrev", "jacobian")))
         if random.random() < 0.25:
@@ -48,6 +50,10 @@ def transforms_for(program: Program, random: Random) -> list[str]:
 
 def compare(program: Program, transform: str, *, compiled: bool = False) -> Outcome:
     """Compares one transform; `compiled` runs both as a user does, otherwise their jaxprs are interpreted."""
+    if transform == "linearize":
+        from .compare_jacobian import compare_jacobian
+
+        return compare_jacobian(program)
     f, args = program.function(), program.arguments()
     if transform == "hessian" and sum(np.size(a) for a in args) > MAX_HESSIAN:
         return Outcome("skipped", transform, "large")
@@ -95,7 +101,7 @@ class Result:
 def interpreted(transformed: Callable[..., Any], args: list[Any]) -> Any:
     closed, shapes = jax.make_jaxpr(transformed, return_shape=True)(*args)
     values = evaluate(closed, jax.tree.leaves(args))
-    results = [Result(v, out.weak_type) for v, out in zip(values, closed.out_avals, strict=True)]
+    results = [Result(v, getattr(out, "weak_type", False)) for v, out in zip(values, closed.out_avals, strict=True)]
     return jax.tree.unflatten(jax.tree.structure(shapes), results)
 
 
@@ -168,8 +174,3 @@ def is_rounding(program: Program, transform: str) -> bool:
     """Whether a mismatch of values vanishes in double precision."""
     double = in_double(program)
     return double is not None and compare(double, transform).kind in ("same", "doubtful")
-
-
-def typeof(value: Any) -> str:
-    """The type of an array as a short text."""
-    return str(jax.typeof(jnp.asarray(value)))
