@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any
 
 from symjac._arguments import Argnums
 from symjac._call import transformed
+from symjac._chunks import ChunkSize
 from symjac._same_object import memoize as same_object
-
-ChunkSize = int | Literal["auto"] | None
 
 
 @same_object

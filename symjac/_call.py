@@ -15,6 +15,7 @@ from jax.tree_util import PyTreeDef, tree_flatten, tree_structure
 
 from symjac import _checks
 from symjac._arguments import Argnums, Call, leaves_and_key, normalised_argnums, split
+from symjac._chunks import checked_chunk_size
 from symjac._memo import NeedsValuesError, Traced, holder_of, memoised_call
 from symjac._modes import Kind, Transform, evaluate, evaluate_eagerly, structural_jaxpr
 from symjac._program import FlatFunction, trace
@@ -59,6 +60,7 @@ def transformed(
 ) -> Callable[..., Any]:
     """Returns the transformed function; the arguments are those of the public transforms."""
     _check_callable(fun)
+    chunk_size = checked_chunk_size(chunk_size)
     is_inner_tuple = not isinstance(argnums, int)
     if kind in ("jacfwd", "hessian"):
         argnums = normalised_argnums(argnums)

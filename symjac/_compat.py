@@ -199,11 +199,6 @@ def current_trace() -> Any:
     return core.trace_ctx.trace
 
 
-def inner_jaxprs(params: Any) -> list[Jaxpr]:
-    """Returns the jaxprs in the parameters of an equation."""
-    return list(core.jaxprs_in_params(params))
-
-
 def evaluate_closed(jaxpr: ClosedJaxpr, args: Sequence[Any]) -> list[Any]:
     """Returns the results of a closed jaxpr."""
     return core.jaxpr_as_fun(jaxpr)(*args)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -13,10 +13,12 @@ from jax import Array
 from jax.extend.core import ClosedJaxpr
 
 from symjac import _compat, rules
+from symjac._chunks import ChunkSize, chunk_for, peak_bytes, push_in_chunks
 from symjac._directions import cheapest, may_turn, own_unless_dear
 from symjac._interpreter import materialise, push_basis
 from symjac._program import (
     FlatFunction,
+    LinearProgram,
     TracedFunction,
     eager_forward_program,
     forward_program,
@@ -27,9 +29,11 @@ from symjac._program import (
     trace,
 )
 from symjac._record import direction_scope
-from symjac._tangent import StructuredTangent
 
 Kind = Literal["jacfwd", "jacrev", "jacobian", "hessian"]
+BlockOf = Callable[[int, int], Array]
+EagerResult = tuple[list[Array], list[Array], list[Array]]
+"""The outputs, the auxiliary arrays and the blocks."""
 
 assert rules, "the rules register themselves when they are imported"
 
@@ -58,7 +62,7 @@ class Transform:
     holomorphic: bool
     allow_int: bool
     with_value: bool
-    chunk_size: int | Literal["auto"] | None
+    chunk_size: ChunkSize
 
 
 def evaluate(
@@ -67,11 +71,11 @@ def evaluate(
     """Returns the outputs, where asked for, then the auxiliary arrays, then the blocks of the Jacobian by rows."""
     if transform.kind == "hessian":
         gradient, closed = trace(_gradient(transform, function, consts), leaves, function.active)
-        return _derivative(gradient, closed.consts, leaves)
+        return _derivative(gradient, closed.consts, leaves, chunk_size=transform.chunk_size)
 
     def run(consts: Sequence[Array], leaves: Sequence[Array], *, reverse: bool) -> list[Array]:
-        as_inputs = transform.kind != "jacfwd"
-        return _derivative(function, consts, leaves, transform.with_value, reverse=reverse, as_inputs=as_inputs)
+        options = {"as_inputs": transform.kind != "jacfwd", "chunk_size": transform.chunk_size}
+        return _derivative(function, consts, leaves, transform.with_value, reverse=reverse, **options)
 
     if transform.kind == "jacobian":
         return cheapest(run, function, consts, leaves)
@@ -120,12 +124,34 @@ def _derivative(
     *,
     reverse: bool = False,
     as_inputs: bool = False,
+    chunk_size: ChunkSize = None,
 ) -> list[Array]:
     """Returns the values and the blocks, computed in a direction, with the dtypes of the inputs or of the outputs."""
     with direction_scope("reverse" if reverse else "forward"):
         program = (reverse_program if reverse else forward_program)(function, consts, leaves, with_value)
-        values, tangents = push_basis(program, program.closed.consts, leaves)
-        return [*values, *_blocks(function.output_avals, function.active_avals, tangents, reverse, as_inputs)]
+        values, block = _push(program, leaves, reverse, chunk_size)
+        return [*values, *_blocks(function.output_avals, function.active_avals, block, reverse, as_inputs)]
+
+
+def _push(
+    program: LinearProgram, primals: Sequence[Array], transposed: bool, chunk_size: ChunkSize
+) -> tuple[list[Array], BlockOf]:
+    """Returns the values, and the function that gives the block of an out tangent and a tangent input."""
+    consts = program.closed.consts
+
+    def structured(primals: Sequence[Array]) -> list[Array]:
+        values, tangents = push_basis(program, consts, primals)
+        n_inputs = len(program.closed.in_avals) - program.n_primals
+        return [*values, *(materialise(t, j, transposed=transposed) for t in tangents for j in range(n_inputs))]
+
+    if chunk_size is not None:
+        temporaries = peak_bytes(_compat.opened(jax.make_jaxpr(structured)(list(primals)))[0])
+        chunk = chunk_for(program, temporaries, chunk_size)
+        if chunk is not None:
+            values, blocks = push_in_chunks(program, consts, primals, chunk, transposed=transposed)
+            return values, lambda i, j: blocks[i][j]
+    values, tangents = push_basis(program, consts, primals)
+    return values, lambda i, j: materialise(tangents[i], j, transposed=transposed)
 
 
 def _gradient(transform: Transform, function: TracedFunction, consts: Sequence[Array]) -> FlatFunction:
@@ -162,49 +188,44 @@ def evaluate_eagerly(
         if [jnp.shape(output) for output in outputs] == [()]:
             blocks = _typed_gradient(outputs, pullback, active_leaves)
         else:
-            blocks = _transposed_blocks(outputs, pullback, active_leaves)
+            blocks = _transposed_blocks(outputs, pullback, active_leaves, None)
         return blocks, [*outputs, *aux] if transform.with_value else aux
 
     inputs = [leaves[i] for i in active]
     if transform.kind == "hessian":
-        _, aux, blocks = _eager_forward(gradient, inputs)
+        _, aux, blocks = _eager_forward(gradient, inputs, transform.chunk_size)
         return [*aux, *blocks]
-    outputs, aux, blocks = _eager_derivative(transform.kind, of_active, inputs)
+    outputs, aux, blocks = _eager_derivative(transform, of_active, inputs)
     return [*(outputs if transform.with_value else []), *aux, *blocks]
 
 
-def _eager_derivative(
-    kind: Kind, function: FlatFunction, inputs: Sequence[Array]
-) -> tuple[list[Array], list[Array], list[Array]]:
-    if kind == "jacfwd":
-        return _eager_forward(function, inputs)
+def _eager_derivative(transform: Transform, function: FlatFunction, inputs: Sequence[Array]) -> EagerResult:
+    if transform.kind == "jacfwd":
+        return _eager_forward(function, inputs, transform.chunk_size)
     try:
-        return _eager_reverse(function, inputs)
+        outputs, pullback, aux = jax.vjp(function, *inputs, has_aux=True)
+        return outputs, aux, _transposed_blocks(outputs, pullback, inputs, transform.chunk_size)
     except ValueError:
-        if kind == "jacrev":
+        if transform.kind == "jacrev":
             raise
         with contextlib.suppress(TypeError):
-            outputs, aux, blocks = _eager_forward(function, inputs)
+            outputs, aux, blocks = _eager_forward(function, inputs, transform.chunk_size)
             avals = _typeofs(inputs)
             return outputs, aux, [_typed(block, avals[i % len(avals)]) for i, block in enumerate(blocks)]
         raise
 
 
-def _eager_forward(function: FlatFunction, inputs: Sequence[Array]) -> tuple[list[Array], list[Array], list[Array]]:
+def _eager_forward(function: FlatFunction, inputs: Sequence[Array], chunk_size: ChunkSize) -> EagerResult:
     program, outputs, aux = eager_forward_program(function, inputs)
-    _, tangents = push_basis(program, program.closed.consts, [])
-    return outputs, aux, _blocks(_typeofs(outputs), _typeofs(inputs), tangents, reverse=False, as_inputs=False)
+    _, block = _push(program, [], False, chunk_size)
+    return outputs, aux, _blocks(_typeofs(outputs), _typeofs(inputs), block, reverse=False, as_inputs=False)
 
 
-def _eager_reverse(function: FlatFunction, inputs: Sequence[Array]) -> tuple[list[Array], list[Array], list[Array]]:
-    outputs, pullback, aux = jax.vjp(function, *inputs, has_aux=True)
-    return outputs, aux, _transposed_blocks(outputs, pullback, inputs)
-
-
-def _transposed_blocks(outputs: Sequence[Array], pullback: Any, inputs: Sequence[Array]) -> list[Array]:
-    program = pullback_program(pullback, outputs, inputs)
-    _, tangents = push_basis(program, program.closed.consts, [])
-    return _blocks(_typeofs(outputs), _typeofs(inputs), tangents, reverse=True, as_inputs=True)
+def _transposed_blocks(
+    outputs: Sequence[Array], pullback: Any, inputs: Sequence[Array], chunk_size: ChunkSize
+) -> list[Array]:
+    _, block = _push(pullback_program(pullback, outputs, inputs), [], True, chunk_size)
+    return _blocks(_typeofs(outputs), _typeofs(inputs), block, reverse=True, as_inputs=True)
 
 
 def _typeofs(arrays: Sequence[Array]) -> list[Any]:
@@ -212,11 +233,7 @@ def _typeofs(arrays: Sequence[Array]) -> list[Any]:
 
 
 def _blocks(
-    outputs: Sequence[Any],
-    inputs: Sequence[Any],
-    tangents: Sequence[StructuredTangent],
-    reverse: bool,
-    as_inputs: bool,
+    outputs: Sequence[Any], inputs: Sequence[Any], block: BlockOf, reverse: bool, as_inputs: bool
 ) -> list[Array]:
     """Returns the dense blocks by rows; integers, which have no tangents, have zeros."""
     rows, columns = _positions(outputs), _positions(inputs)
@@ -227,9 +244,9 @@ def _blocks(
             if i not in rows or j not in columns:
                 blocks.append(_typed(jnp.zeros(output.shape + leaf.shape, like.dtype), like))
             elif reverse:
-                blocks.append(_typed(materialise(tangents[columns[j]], rows[i], transposed=True), like))
+                blocks.append(_typed(block(columns[j], rows[i]), like))
             else:
-                blocks.append(_typed(materialise(tangents[rows[i]], columns[j]), like))
+                blocks.append(_typed(block(rows[i], columns[j]), like))
     return blocks
 
 

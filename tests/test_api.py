@@ -182,6 +182,69 @@ def test_forward_turns_where_reverse_is_clearly_cheaper():
     assert flops(symjac.jacfwd(f), x) < 0.2 * flops(jax.jacfwd(f), x)
 
 
+# Chunks
+
+
+def recurrent(x):
+    weights = positive(12, 60, 60) / 60.0
+    return jax.lax.scan(lambda h, _: (jnp.tanh(weights @ h + h[0]), jnp.sum(h)), x, None, length=7)
+
+
+@pytest.mark.fallback
+@pytest.mark.parametrize("transform", ["jacfwd", "jacrev", "jacobian", "value_and_jacfwd"])
+@pytest.mark.parametrize("chunk_size", [7, 1000])
+def test_chunks_do_not_change_values(transform, chunk_size):
+    x = positive(13, 60)
+    want = getattr(symjac, transform)(recurrent)(x)
+    assert_same(getattr(symjac, transform)(recurrent, chunk_size=chunk_size)(x), want, "chunks", rtol=1e-4)
+
+
+@pytest.mark.fallback
+def test_chunks_of_trees_and_hessians():
+    def f(x):
+        return jnp.sum(jnp.cumsum(x["a"]) ** 2 * jnp.sum(x["b"])), x["b"][:1]
+
+    x = {"a": positive(14, 5), "b": positive(15, 2, 2)}
+    assert_same(symjac.jacfwd(f, chunk_size=2)(x), jax.jacfwd(f)(x), "jacfwd")
+    assert_same(symjac.jacrev(f, chunk_size=2)(x), jax.jacrev(f)(x), "jacrev")
+    assert_same(symjac.hessian(f, chunk_size=2)(x), jax.hessian(f)(x), "hessian")
+    x = {"a": x["a"], "b": jnp.zeros((1, 0))}
+    assert_same(symjac.jacfwd(f, chunk_size=2)(x), jax.jacfwd(f)(x), "empty")
+
+
+@pytest.mark.fallback
+def test_chunks_of_a_function_that_looks_at_values():
+    def f(x):
+        return jnp.tanh(jnp.cumsum(x) * x) if x[0] > 0 else x
+
+    x = positive(16, 10)
+    for transform in ("jacfwd", "jacrev"):
+        want = getattr(jax, transform)(f)(x)
+        assert_same(getattr(symjac, transform)(f, chunk_size=3)(x), want, transform, rtol=1e-4)
+
+
+@pytest.mark.fallback
+@pytest.mark.parametrize("transform", ["jacfwd", "jacrev"])
+def test_chunks_bound_the_memory(transform):
+    def temporaries(chunk_size):
+        derivative = getattr(symjac, transform)(recurrent, chunk_size=chunk_size)
+        return jax.jit(derivative).lower(positive(17, 60)).compile().memory_analysis().temp_size_in_bytes
+
+    assert temporaries(4) < 0.6 * temporaries(None)
+
+
+def test_chunks_leave_structure_alone():
+    assert symjac.jacrev(lambda x: A @ x, chunk_size="auto")(X).shape == (4, 3)
+    assert symjac.jacfwd(lambda x: A @ x, chunk_size=1)(X) is A
+    assert_same(symjac.jacfwd(jnp.sin, chunk_size=1)(X), jax.jacfwd(jnp.sin)(X), "diagonal")
+
+
+@pytest.mark.parametrize("chunk_size", [0, -1, 1.5, "some", True])
+def test_bad_chunk_sizes(chunk_size):
+    with pytest.raises(ValueError, match="chunk_size"):
+        symjac.jacfwd(jnp.sin, chunk_size=chunk_size)
+
+
 # The cost model
 
 
