@@ -1,10 +1,5 @@
 """Every test runs under strict promotion, and under symjac's strict mode unless it is marked `fallback`."""
 
-import os
-
-# Four devices on a CPU, for the tests of shardings. It must be set before JAX starts its backend.
-os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=4")
-
 import jax
 import pytest
 

@@ -55,6 +55,14 @@ def assert_equal(ours: jax.Array, theirs: jax.Array) -> None:
 
 
 @check
+def a_committed_device_is_kept(mesh: Mesh) -> None:
+    device = jax.local_devices()[-1]
+    x = jax.device_put(np.arange(3, dtype=np.float32), device)
+    for transform in (symjac.jacfwd, symjac.jacrev):
+        assert transform(lambda x: jnp.sin(x) * x)(x).devices() == {device}
+
+
+@check
 def the_matrix_itself_comes_back(mesh: Mesh) -> None:
     a = sharded(mesh, P("d", None), 0, 64, 32)
     x = sharded(mesh, P(), 1, 32)

@@ -650,19 +650,3 @@ def test_rank_promotion_is_the_users():
 def test_strict_promotion_is_the_users():
     with pytest.raises(ValueError, match="promotion"):
         symjac.jacfwd(lambda x: x + jnp.ones(3, np.float16))(X)
-
-
-@first_order
-def test_committed_device(transform):
-    device = jax.devices()[1]
-    x = jax.device_put(X, device)
-    assert getattr(symjac, transform)(lambda x: jnp.sin(x) * x)(x).devices() == {device}
-
-
-def test_sharding_is_kept():
-    mesh = jax.make_mesh((2,), ("i",), axis_types=(jax.sharding.AxisType.Auto,))
-    sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("i", None))
-    A = jax.device_put(array(7, 4, 3), sharding)
-    jacobian = symjac.jacfwd(operator.matmul, argnums=1)(A, X)
-    assert jacobian is A
-    assert jacobian.sharding == sharding
