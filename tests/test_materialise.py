@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
+from unittest import mock
+
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from terms import SIZES, dense_sum, tangents
+from terms import SIZES, dense_sum, tangent_of, tangents
 
+from symjac import _materialise
 from symjac._factor import Factor
 from symjac._index_map import Label, plain
 from symjac._interpreter import materialise
 from symjac._tangent import Term, identity
-from terms import tangent_of
 
 few = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 SHAPES = st.lists(SIZES, min_size=1, max_size=2).map(tuple)
 
 
+@pytest.mark.parametrize("by_selects", [True, False])
 @few
 @given(SHAPES, SHAPES, st.data())
-def test_materialise_is_the_definition(out_shape, in_shape, data):
+def test_materialise_is_the_definition(by_selects, out_shape, in_shape, data):
+    with mock.patch.object(_materialise, "_prefers_selects", lambda pieces: by_selects):
+        check_definition(out_shape, in_shape, data)
+
+
+def check_definition(out_shape, in_shape, data):
     tangent = data.draw(tangents(out_shape, in_shape))
     expected = dense_sum(tangent.blocks[0], (*out_shape, *in_shape))
     np.testing.assert_array_equal(materialise(tangent, 0), expected)
