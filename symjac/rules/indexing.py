@@ -20,8 +20,8 @@ from symjac._index_map import Affine, IndexMap, Label, compose, indexed, is_stat
 from symjac._interpreter import register
 from symjac._materialise import assemble
 from symjac._merge import add_tangents, densify
-from symjac._sharing import shared
 from symjac._reading import solve
+from symjac._sharing import shared
 from symjac._tangent import StructuredTangent, Term, replace
 
 
@@ -49,22 +49,35 @@ def _gather_rule(
     Keeps every delta but those of an axis that cannot be solved for its labels (a traced scatter), which becomes dense.
     """
     numbers = dimension_numbers
-    if not isinstance(x, StructuredTangent) or (fill_value is not None and fill_value != 0):
-        return NotImplemented
     batching = dict(zip(numbers.operand_batching_dims, numbers.start_indices_batching_dims, strict=True))
-    clipped = GatherScatterMode.from_any(mode) != GatherScatterMode.FILL_OR_DROP
-    window = _window(x.shape, slice_sizes, indices, numbers.start_index_map, batching, numbers.collapsed_slice_dims, clipped)
+    fills = GatherScatterMode.from_any(mode) == GatherScatterMode.FILL_OR_DROP
+    spoils = fills and (fill_value is None or fill_value != 0)
+    columns, collapsed = numbers.start_index_map, numbers.collapsed_slice_dims
+    window = _window(x.shape, slice_sizes, indices, columns, batching, collapsed, clipped=spoils or not fills)
     kept = [d for d in range(len(x.shape)) if d not in numbers.collapsed_slice_dims and d not in batching]
     order = _interleaved(len(window.batch), numbers.offset_dims)
     sizes = [*(label.size for label in window.batch), *(slice_sizes[d] for d in kept)]
 
     def rebuild(term: Term, untouched: Mapping[int, IndexMap]) -> Term:
-        axes = [plain(label) for label in window.batch]
+        axes: list[IndexMap] = [plain(label) for label in window.batch]
         axes += [untouched[d] if d in untouched else plain(window.within[d]) for d in kept]
         return replace(term, out_axes=tuple(axes[i] for i in order))
 
     gone = [d for d in range(len(x.shape)) if d not in kept and d not in window.positions]
-    return read_at(x, window.positions, gone, rebuild, [sizes[i] for i in order])
+    taken = read_at(x, window.positions, gone, rebuild, [sizes[i] for i in order])
+    if not spoils:
+        return taken
+    rooms = [x.shape[d] - slice_sizes[d] for d in columns]
+    return _spoilt(taken, _starts(indices, rooms, False)[1], numbers.offset_dims, fill_value)
+
+
+def _spoilt(taken: StructuredTangent, valid: Any, offset_dims: Sequence[int], fill_value: Any) -> StructuredTangent:
+    """Multiplies what is filled by the value, usually NaN, that a gather of a tangent itself fills with."""
+    if valid is None:
+        return taken
+    fill = np.asarray(np.nan if fill_value is None else fill_value, taken.dtype)
+    array = jnp.where(valid, np.ones_like(fill), fill)
+    return taken.scaled(lax.expand_dims(array, offset_dims))
 
 
 def _interleaved(n_batch: int, offset_dims: Sequence[int]) -> list[int]:
@@ -181,7 +194,9 @@ def _position(
 # -- scatter ---------------------------------------------------------------------------------------------------------
 
 
-def _scatter_window(shape: Sequence[int], indices: Any, updates_shape: Sequence[int], numbers: Any, mode: Any) -> _Window:
+def _scatter_window(
+    shape: Sequence[int], indices: Any, updates_shape: Sequence[int], numbers: Any, mode: Any
+) -> _Window:
     """The positions that a scatter writes; only in clip mode are starts moved inside."""
     batching = dict(zip(numbers.operand_batching_dims, numbers.scatter_indices_batching_dims, strict=True))
     inserted = numbers.inserted_window_dims
@@ -270,7 +285,9 @@ def _scattered_sum(
 
 
 @register(lax.scatter_p)
-def _scatter_rule(x: Any, indices: Any, updates: Any, *, dimension_numbers: Any, mode: Any, **_: Any) -> StructuredTangent:
+def _scatter_rule(
+    x: Any, indices: Any, updates: Any, *, dimension_numbers: Any, mode: Any, **_: Any
+) -> StructuredTangent:
     """The operand's terms zeroed where something is written, and the updates' terms there. Keeps every delta."""
     shape = np.shape(x)
     window = _scatter_window(shape, indices, np.shape(updates), dimension_numbers, mode)
@@ -331,7 +348,8 @@ def _dynamic_update_slice_rule(x: Any, update: Any, *starts: Any) -> StructuredT
     window = _start_maps(shape, np.shape(update), starts)
     parts = []
     if isinstance(x, StructuredTangent):
-        parts.append(x.map(lambda term, untouched=_untouched(window, shape): term.masked(untouched)))
+        untouched = _untouched(window, shape)
+        parts.append(x.map(lambda term: term.masked(untouched)))
     if isinstance(update, StructuredTangent):
         labels = list(window.within.values())
         maps = [window.positions.get(d, plain(label)) for d, label in window.within.items()]

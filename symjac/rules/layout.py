@@ -76,7 +76,8 @@ def _pad_rule(x: Any, padding_value: Any, *, padding_config: Sequence[tuple[int,
 
     A padding value with a tangent fills what is not moved to.
     """
-    configs = [tuple(map(int, config)) for config in padding_config]  # JAX's own transposes pass NumPy's integers
+    # JAX's own transposes pass NumPy's integers.
+    configs = [(int(low), int(high), int(inner)) for low, high, inner in padding_config]
     old = x.shape if isinstance(x, StructuredTangent) else np.shape(x)
     shape = [low + high + n + max(n - 1, 0) * inner for (low, high, inner), n in zip(configs, old, strict=True)]
     parts = [_padded(x, configs, shape)] if isinstance(x, StructuredTangent) else []
@@ -87,7 +88,7 @@ def _pad_rule(x: Any, padding_value: Any, *, padding_config: Sequence[tuple[int,
     return add_tangents(parts)
 
 
-def _padded(x: StructuredTangent, configs: Sequence[tuple[int, ...]], shape: Sequence[int]) -> StructuredTangent:
+def _padded(x: StructuredTangent, configs: Sequence[tuple[int, int, int]], shape: Sequence[int]) -> StructuredTangent:
     grown = list(x.shape)
     for axis, (low, high, interior) in enumerate(configs):
         if (low, high, interior) != (0, 0, 0):

@@ -54,7 +54,10 @@ GATHERS = [
     case("diagonal", jnp.diagonal, M),
     case("triangle", lambda x: x[jnp.triu_indices(3, 1)], M),
     case("take fills", lambda x, i: jnp.take(x, i, axis=1, fill_value=0.0), M, OUTSIDE),
-    *(case(f"take {mode}", lambda x, i, mode=mode: jnp.take(x, i, axis=1, mode=mode), M, OUTSIDE) for mode in MODES[:2]),
+    *(
+        case(f"take {mode}", lambda x, i, mode=mode: jnp.take(x, i, axis=1, mode=mode), M, OUTSIDE)
+        for mode in MODES[:2]
+    ),
     *(case(f"get {mode}", lambda x, i, mode=mode: x.at[i].get(mode=mode), M, ROWS) for mode in MODES),
     case("along an axis", lambda x, i: jnp.take_along_axis(x, i, axis=1), M, jnp.array([[1], [3], [0]])),
     case("along rows", lambda x, i: jnp.take_along_axis(x, i, axis=0), M, jnp.array([[1, 2, 0, 0]])),
@@ -82,11 +85,17 @@ SCATTERS = [
     case("add one", lambda x, i: x.at[i].add(x[0]), X, jnp.array(2)),
     *(case(f"add {mode}", lambda x, i, mode=mode: x.at[:, i].add(x, mode=mode), M, OUTSIDE) for mode in MODES[:2]),
     *(
-        case(f"add windows {mode}", lambda x, i, u, mode=mode: add_windows(x, i, u, mode), M, CORNERS, array(5, 4, 2, 2))
+        case(
+            f"add windows {mode}", lambda x, i, u, mode=mode: add_windows(x, i, u, mode), M, CORNERS, array(5, 4, 2, 2)
+        )
         for mode in ("clip", "fill")
     ),
-    case("subtract", lambda x, i: lax.scatter_sub(
-        x, i[:, None], x[:2], lax.ScatterDimensionNumbers((1,), (0,), (0,))), M, FEW),
+    case(
+        "subtract",
+        lambda x, i: lax.scatter_sub(x, i[:, None], x[:2], lax.ScatterDimensionNumbers((1,), (0,), (0,))),
+        M,
+        FEW,
+    ),
     case("set to a constant", lambda x, i: x.at[i].set(0.0), M, FEW),
     case("set", lambda x, i: x.at[i].set(x[1:] ** 2), M, FEW),
     case("set twice", lambda x, i: x.at[i].set(x[1:] ** 2), M, jnp.array([1, 1])),
@@ -96,8 +105,12 @@ SCATTERS = [
     case("set a static slice", lambda x: x.at[1:, :2].set(x[:2, 2:] ** 2), M),
     case("set a static column", lambda x: x.at[:, 1].set(0.0), M),
     case("set into ones", lambda x, i: jnp.ones((6, 4)).at[i].set(x), M, jnp.array([4, 0, 2])),
-    case("set outside", lambda x, i: x.at[i].set(x[:, :1], unique_indices=True, mode="drop").T, array(6, 4, 3),
-         jnp.array([2, 9, 7, 0])),
+    case(
+        "set outside",
+        lambda x, i: x.at[i].set(x[:, :1], unique_indices=True, mode="drop").T,
+        array(6, 4, 3),
+        jnp.array([2, 9, 7, 0]),
+    ),
     case("multiply by a constant", lambda x, i: x.at[i].mul(2.0), M, jnp.array([1, 1])),
     case("multiply unique", lambda x, i: x.at[i].mul(x[1:], unique_indices=True), M, FEW),
     case("divide", lambda x: x.at[0].divide(x[1]), M),
@@ -107,6 +120,10 @@ SCATTERS = [
     case("vmap", lambda x, i: jax.vmap(lambda row, k: row.at[k].add(row[0]))(x, i), M, jnp.array([1, 0, 3])),
     case("segment sum", lambda x, i: jax.ops.segment_sum(x, i, 2), M, jnp.array([0, 1, 0])),
     case("of none", lambda x, i: jnp.ones((3, 4)).at[i].add(x), array(7, 0, 4), jnp.zeros((0,), jnp.int32)),
+]
+
+EXTREMES = [
+    case("max outside", lambda x, i: x.at[i].max(x[1:]), M, jnp.array([1, 7])),
 ]
 
 DYNAMIC = [
@@ -122,13 +139,21 @@ DYNAMIC = [
     case("update by a constant", lambda x, i: lax.dynamic_update_slice(x, jnp.ones((2, 2)), (i, i)), M, jnp.array(1)),
     case("update a constant", lambda x, i: lax.dynamic_update_slice(jnp.ones((5, 6)), x, (i, 1)), M, jnp.array(1)),
     case("update whole", lambda x, i: lax.dynamic_update_slice(jnp.sin(x), x, (i,)), X, jnp.array(3)),
-    case("slice vmap", lambda x, i: jax.vmap(lambda r, k: lax.dynamic_slice(r, (k,), (2,)))(x, i), M,
-         jnp.array([1, 0, 3])),
-    case("update vmap", lambda x, i: jax.vmap(lambda r, k: lax.dynamic_update_slice(r, r[:2] * 2, (k,)))(x, i), M,
-         jnp.array([1, 0, 3])),
+    case(
+        "slice vmap",
+        lambda x, i: jax.vmap(lambda r, k: lax.dynamic_slice(r, (k,), (2,)))(x, i),
+        M,
+        jnp.array([1, 0, 3]),
+    ),
+    case(
+        "update vmap",
+        lambda x, i: jax.vmap(lambda r, k: lax.dynamic_update_slice(r, r[:2] * 2, (k,)))(x, i),
+        M,
+        jnp.array([1, 0, 3]),
+    ),
 ]
 
-CASES = [*GATHERS, *SCATTERS, *DYNAMIC]
+CASES = [*GATHERS, *SCATTERS, *EXTREMES, *DYNAMIC]
 
 
 @each(GATHERS)
@@ -136,7 +161,7 @@ def test_gather(case):
     check(case)
 
 
-@each(SCATTERS)
+@each([*SCATTERS, *EXTREMES])
 def test_scatter(case):
     check(case)
 
@@ -163,7 +188,9 @@ def test_taken_by_index_sliced_and_stacked_is_one_term_that_shares_the_observati
         camera = cameras[index]
         turned = points + jnp.cross(camera[:, :3], points) + jnp.sum(camera[:, :3] * points, 1, keepdims=True)
         moved = turned + camera[:, 3:6]
-        return moved[:, :2] / moved[:, 2:] * camera[:, 6:7] * (1 + camera[:, 7:8] * jnp.sum(moved[:, :2] ** 2, 1)[:, None])
+        return (
+            moved[:, :2] / moved[:, 2:] * camera[:, 6:7] * (1 + camera[:, 7:8] * jnp.sum(moved[:, :2] ** 2, 1)[:, None])
+        )
 
     (term,) = tangent(residual, cameras, points, index).blocks[0]
     (out, *_), (taken, *_) = term.out_axes, term.in_axes
