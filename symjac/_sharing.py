@@ -1,7 +1,7 @@
 """Equal index arithmetic gives one array, so that terms which take the same entries are seen to share them.
 
-Several equations often compute the same thing from the same indices: each gather normalises negative indices anew. Index
-maps are compared by the identity of their arrays, so each value is computed once while a jaxpr is interpreted.
+Several equations often compute the same thing from the same indices: each gather normalises negative indices anew.
+Index maps are compared by the identity of their arrays, so each value is computed once while a jaxpr is interpreted.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One-line cases for rules: a name, a function and its arguments, checked in both directions in one compiled program."""
+"""One-line cases for rules: a name, a function and its arguments, checked in both directions at once."""
 
 from __future__ import annotations
 

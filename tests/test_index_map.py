@@ -81,7 +81,7 @@ def test_compose_is_reading_one_map_at_another(data):
     composed = compose(outer, inner)
     for point in itertools.product(*(range(label.size) for label in fresh)):
         at = dict(zip(fresh, point, strict=True))
-        values = {label: table(m)[tuple(at[l] for l in m.labels)] for label, m in inner.items()}
+        values = {label: table(m)[tuple(at[each] for each in m.labels)] for label, m in inner.items()}
         got = table(composed)[tuple(at[label] for label in composed.labels)]
         if all(0 <= values[label] < label.size for label in outer.labels):
             position = table(outer)[tuple(values[label] for label in outer.labels)]

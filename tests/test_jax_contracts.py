@@ -40,10 +40,20 @@ def tangent_equation(name, f, *args, argnums=0):
     return list(equations(jaxpr, name))[-1]
 
 
-GATHER_NUMBERS = ("offset_dims", "collapsed_slice_dims", "start_index_map", "operand_batching_dims",
-                  "start_indices_batching_dims")
-SCATTER_NUMBERS = ("update_window_dims", "inserted_window_dims", "scatter_dims_to_operand_dims", "operand_batching_dims",
-                   "scatter_indices_batching_dims")
+GATHER_NUMBERS = (
+    "offset_dims",
+    "collapsed_slice_dims",
+    "start_index_map",
+    "operand_batching_dims",
+    "start_indices_batching_dims",
+)
+SCATTER_NUMBERS = (
+    "update_window_dims",
+    "inserted_window_dims",
+    "scatter_dims_to_operand_dims",
+    "operand_batching_dims",
+    "scatter_indices_batching_dims",
+)
 POOL = {"window_dimensions", "window_strides", "padding"}
 
 
@@ -69,9 +79,7 @@ CONTRACTS = {
     "split": (lambda x: lax.split(x, (2, 3)), (X,), 1, {"sizes", "axis"}),
     "reduce_sum": (lambda x: jnp.sum(x, 0), (M,), 1, {"axes"}),
     "cumsum": (lambda x: lax.cumsum(x, 0), (X,), 1, {"axis", "reverse"}),
-    "dot_general": (
-        lambda x: M @ x, (M[0],), 2, {"dimension_numbers", "precision", "preferred_element_type"}
-    ),
+    "dot_general": (lambda x: M @ x, (M[0],), 2, {"dimension_numbers", "precision", "preferred_element_type"}),
     "gather": (lambda x: x[I], (M,), 2, {"dimension_numbers", "slice_sizes", "mode", "fill_value"}),
     "scatter-add": (lambda x: x.at[I].add(x[:2]), (M,), 3, {"dimension_numbers", "mode"}),
     "scatter": (lambda x: x.at[I].set(x[:2], unique_indices=True), (M,), 3, {"dimension_numbers", "mode"}),
@@ -82,15 +90,30 @@ CONTRACTS = {
         lambda x: lax.conv_general_dilated(x, array(2, 4, 2, 3), (1,), "SAME"),
         (array(3, 1, 2, 6),),
         2,
-        {"window_strides", "padding", "lhs_dilation", "rhs_dilation", "dimension_numbers", "feature_group_count",
-         "batch_group_count", "precision", "preferred_element_type"},
+        {
+            "window_strides",
+            "padding",
+            "lhs_dilation",
+            "rhs_dilation",
+            "dimension_numbers",
+            "feature_group_count",
+            "batch_group_count",
+            "precision",
+            "preferred_element_type",
+        },
     ),
     "reduce_window_sum": (lambda x: pool(x, 0.0, lax.add), (M,), 1, POOL | {"base_dilation", "window_dilation"}),
     "select_and_gather_add": (
-        lambda x: pool(x, -jnp.inf, lax.max), (M,), 2, POOL | {"select_prim", "base_dilation", "window_dilation"}
+        lambda x: pool(x, -jnp.inf, lax.max),
+        (M,),
+        2,
+        POOL | {"select_prim", "base_dilation", "window_dilation"},
     ),
     "select_and_scatter_add": (
-        jax.grad(lambda x: jnp.sum(pool(x, -jnp.inf, lax.max) ** 2)), (M,), 2, POOL | {"select_prim"}
+        jax.grad(lambda x: jnp.sum(pool(x, -jnp.inf, lax.max) ** 2)),
+        (M,),
+        2,
+        POOL | {"select_prim"},
     ),
 }
 

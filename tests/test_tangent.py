@@ -138,7 +138,7 @@ def test_swapped(case):
 @given(cases(), st.data())
 def test_substitute_a_plain_label(case, data):
     """Reading every axis at another map of a plain label is `read`; here it is done by hand."""
-    shape, term = case
+    _, term = case
     chosen = [i for i, axis in enumerate(term.out_axes) if axis.is_plain]
     if not chosen:
         return

@@ -12,11 +12,11 @@ import numpy as np
 from jax import lax
 
 from symjac._factor import Factor, common_dtype
-from symjac._index_map import Affine, IndexMap, Indexed, Label, plain
+from symjac._index_map import Affine, Indexed, IndexMap, Label, plain
 from symjac._interpreter import register
 from symjac._materialise import assemble
-from symjac._sharing import shared
 from symjac._reading import solve
+from symjac._sharing import shared
 from symjac._tangent import StructuredTangent, Term, replace
 from symjac.rules.indexing import read_at, write_at
 
@@ -26,7 +26,9 @@ _MOST_OVERLAP = 2
 
 @dataclass(frozen=True)
 class _Slide:
-    """A window that slides along one axis: result position ``o`` and place ``k`` read entry ``(stride o + dilation k - low) / base``.
+    """A window that slides along one axis.
+
+    Result position ``o`` and place ``k`` within the window read entry ``(stride o + dilation k - low) / base``.
 
     Attributes:
         size: The size of the axis.
@@ -122,7 +124,12 @@ def _convolution(lhs: Sequence[int], rhs: Sequence[int], params: Mapping[str, An
     numbers = params["dimension_numbers"]
     sizes, window = [lhs[d] for d in numbers.lhs_spec], [rhs[d] for d in numbers.rhs_spec]
     slides = _slides(
-        sizes[2:], window[2:], params["window_strides"], params["padding"], params["lhs_dilation"], params["rhs_dilation"]
+        sizes[2:],
+        window[2:],
+        params["window_strides"],
+        params["padding"],
+        params["lhs_dilation"],
+        params["rhs_dilation"],
     )
     by_feature, by_batch = params["feature_group_count"], params["batch_group_count"]
     group = Label(by_feature * by_batch)
@@ -152,8 +159,8 @@ def _in_place(maps: Sequence[Any], specification: Sequence[int]) -> list[Any]:
 def _conv_general_dilated_rule(lhs: Any, rhs: Any, **params: Any) -> StructuredTangent:
     """J'[n, c, o, p] = sum_{i, k} J[n, i, s o + d k, p] w[c, i, k]: reads spatial axes along affine maps, appends w.
 
-    Keeps the deltas of batch, group and spatial axes; with respect to the kernel those of its own axes. Declines for two
-    tangents.
+    Keeps the deltas of batch, group and spatial axes; with respect to the kernel those of its own axes.
+    Declines for two tangents.
     """
     if isinstance(lhs, StructuredTangent) and isinstance(rhs, StructuredTangent):
         return NotImplemented
@@ -201,7 +208,7 @@ def _patches(lhs: Any, found: _Convolution, specification: Sequence[int], precis
 def narrow(term: Term, dtype: Any) -> Term:
     """Replaces labels that meet on one axis and nowhere else by one label for their range, where that saves much.
 
-    Two convolutions by windows of 3 and 3 reach 5 entries along 9 pairs of places; ten of them would reach 21 along 59049.
+    Two convolutions by windows of 3 reach 5 entries along 9 pairs of places; ten of them would reach 21 along 59049.
     """
     counts: dict[Label, int] = {}
     for axis in term.axes:
@@ -230,8 +237,8 @@ def _narrowed(axis: Affine, own: Sequence[Label]) -> tuple[Affine, Affine, float
     if reach >= axis.size:
         return axis, plain(Label(axis.size)), count / axis.size
     label = Label(reach)
-    view = Affine(reach, -low // unit, tuple((l, step // unit) for l, step in private.strides))
-    rest = tuple((l, step) for l, step in axis.strides if l not in own)
+    view = Affine(reach, -low // unit, tuple((each, step // unit) for each, step in private.strides))
+    rest = tuple((each, step) for each, step in axis.strides if each not in own)
     return view, Affine(axis.size, axis.offset + low, (*rest, (label, unit))), count / reach
 
 
@@ -315,7 +322,7 @@ def _selected(operand: Any, slides: Sequence[_Slide], params: Mapping[str, Any])
 
 
 def _selection(operand: Any, params: Mapping[str, Any]) -> tuple[list[Label], dict[int, IndexMap], list[int]]:
-    """Labels for the axes of the windows, the positions that they select along axes that move, and the count of windows."""
+    """Labels for the axes of the windows, the positions that they select where they move, and their numbers."""
     slides = _pooling(np.shape(operand), params)
     shape = [slide.count for slide in slides]
     labels = [Label(n) for n in shape]

@@ -37,8 +37,11 @@ CASES = [
     case("of a merge", lambda x: array(12, 3, 12) @ jnp.sin(x).reshape(-1), M),
     case("of a gather", lambda x, i: A @ x[i], X, jnp.array([3, 1, 1, 0, 4])),
     case("of a scatter", lambda x, i: A @ jnp.zeros(5).at[i].add(x), X, jnp.array([3, 1, 1, 0, 4])),
-    case("float16 to float32", lambda x: general(x, x, ((0,), (0,)), preferred_element_type=jnp.float32),
-         X.astype(jnp.float16)),
+    case(
+        "float16 to float32",
+        lambda x: general(x, x, ((0,), (0,)), preferred_element_type=jnp.float32),
+        X.astype(jnp.float16),
+    ),
     case("highest precision", lambda x: jnp.dot(A, jnp.sin(x), precision="highest"), X),
     case("vmap", lambda x: jax.vmap(lambda row: A.T @ jnp.tanh(row))(x), M),
     case("cumsum", jnp.cumsum, X),

@@ -28,8 +28,12 @@ CASES = [
     case("scan", lambda x: lax.scan(lambda c, w: (jnp.sin(c) * w, c), x, jnp.arange(3.0)), X),
     case("cond", lambda x: lax.cond(x[0] > 0, jnp.sin, jnp.cos, x), X),
     case("switch", lambda x, i: lax.switch(i, [jnp.sin, jnp.cos, lambda x: x], x), X, jnp.array(1)),
-    case("while", lambda x: lax.while_loop(lambda c: c[0] < 3, lambda c: (c[0] + 1, jnp.sin(c[1]) * x), (0, x))[1], X,
-         reverse=False),
+    case(
+        "while",
+        lambda x: lax.while_loop(lambda c: c[0] < 3, lambda c: (c[0] + 1, jnp.sin(c[1]) * x), (0, x))[1],
+        X,
+        reverse=False,
+    ),
 ]
 
 

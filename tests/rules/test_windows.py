@@ -7,12 +7,12 @@ import jax.numpy as jnp
 from helpers import array
 from jax import lax
 from rule_cases import case, check, each
+from terms import dense
 
 from symjac._factor import Factor
 from symjac._index_map import Affine, Label, plain
 from symjac._tangent import Term
 from symjac.rules.windows import narrow
-from terms import dense
 
 
 def convolution(name, x, w, *args, **options):
@@ -44,13 +44,22 @@ CASES = [
     convolution("depthwise", array(5, 2, 3, 4), array(6, 6, 1, 2), (1,), "VALID", feature_group_count=3),
     convolution("in groups of the batch", array(5, 4, 3, 4), array(6, 6, 3, 2), (1,), "VALID", batch_group_count=2),
     convolution(
-        "of images", array(7, 2, 4, 5, 3), array(8, 2, 3, 3, 2), (1, 2), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")
+        "of images",
+        array(7, 2, 4, 5, 3),
+        array(8, 2, 3, 3, 2),
+        (1, 2),
+        "SAME",
+        dimension_numbers=("NHWC", "HWIO", "NHWC"),
     ),
     convolution("of volumes", array(7, 1, 2, 3, 3, 2), array(8, 2, 2, 2, 2, 1), (1, 2, 1), "VALID"),
     convolution("without space", array(7, 2, 3), array(8, 4, 3), (), ()),
     convolution("with size one", array(7, 1, 1, 1), array(8, 1, 1, 1), (1,), "VALID"),
     convolution("with no positions", array(7, 1, 2, 2), array(8, 3, 2, 3), (1,), "VALID"),
-    case("transposed", lambda x: lax.conv_transpose(x, WEIGHTS[0], (2,), "SAME", dimension_numbers=("NCH", "OIH", "NCH")), LINE),
+    case(
+        "transposed",
+        lambda x: lax.conv_transpose(x, WEIGHTS[0], (2,), "SAME", dimension_numbers=("NCH", "OIH", "NCH")),
+        LINE,
+    ),
     case("deep", deep, LINE, *WEIGHTS[:2]),
     case("deep and strided", lambda x: deep(x, *WEIGHTS[:3], stride=2), array(9, 1, 2, 12)),
     case("deeper", lambda x: deep(x, *WEIGHTS), LINE),
@@ -66,12 +75,22 @@ CASES = [
     case("sum padded", lambda x: pool(x, (2, 3), (1, 2), ((1, 2), (0, 1)), lax.add), IMAGE),
     case("sum dilated", lambda x: pool(x, (2, 2), (1, 1), "VALID", lax.add, window_dilation=(1, 2)), IMAGE),
     case("sum of a dilated image", lambda x: pool(x, (2, 2), (1, 1), "VALID", lax.add, base_dilation=(2, 1)), IMAGE),
-    case("sum of a broadcast", lambda x: pool(jnp.broadcast_to(x[:, :1], x.shape), (2, 3), (1, 1), "SAME", lax.add), IMAGE),
-    case("sum of sums", lambda x: pool(pool(x, (1, 3), (1, 1), "SAME", lax.add) ** 2, (1, 3), (1, 1), "SAME", lax.add), IMAGE),
+    case(
+        "sum of a broadcast",
+        lambda x: pool(jnp.broadcast_to(x[:, :1], x.shape), (2, 3), (1, 1), "SAME", lax.add),
+        IMAGE,
+    ),
+    case(
+        "sum of sums",
+        lambda x: pool(pool(x, (1, 3), (1, 1), "SAME", lax.add) ** 2, (1, 3), (1, 1), "SAME", lax.add),
+        IMAGE,
+    ),
     case("max", lambda x: pool(x, (2, 2), (2, 2), "VALID"), IMAGE),
     case("max of sines", lambda x: pool(jnp.sin(x), (2, 3), (1, 2), "SAME"), IMAGE),
     case("max with ties", lambda x: pool(jnp.round(x) + 0 * x, (2, 2), (1, 1), "VALID"), IMAGE),
-    case("min dilated", lambda x: pool(x, (1, 2), (1, 1), "VALID", lax.min, window_dilation=(1, 2)), IMAGE, reverse=False),
+    case(
+        "min dilated", lambda x: pool(x, (1, 2), (1, 1), "VALID", lax.min, window_dilation=(1, 2)), IMAGE, reverse=False
+    ),
     case("min", lambda x: pool(x, (2, 2), (1, 2), "VALID", lax.min), IMAGE),
     case("max of a product", lambda x, w: pool(x @ w, (2, 1), (1, 1), "VALID"), IMAGE, array(14, 5, 3)),
     case("gradient of max", jax.grad(lambda x: jnp.sum(pool(x, (2, 2), (1, 2), "VALID") ** 2)), IMAGE),
