@@ -43,11 +43,11 @@ def lineax_operator(fn: Callable[[Any, Any], Any], x: Any, args: Any = None) -> 
 def lineax_solver(dense: Any = None) -> Any:
     """A linear solver of Lineax that finds the structure of any operator, and solves with it in linear time.
 
-    It is for all that takes a `lineax.AbstractLinearSolver`: `lineax.linear_solve`, `optimistix.Newton` and `Chord`, and
-    the implicit solvers of Diffrax, whose Newton matrix reaches the linear solver as a function. That matrix is found
-    with its structure while tracing. Diagonal, tridiagonal, banded (in an order that is searched for) and block diagonal
-    matrices are solved with directly; for others the matrix is formed, with the structure that it has, and solved with
-    by `dense`.
+    It is for all that takes a `lineax.AbstractLinearSolver`: `lineax.linear_solve`, `optimistix.Newton` and `Chord`,
+    and the implicit solvers of Diffrax, whose Newton matrix reaches the linear solver as a function. That matrix is
+    found with its structure while tracing. Diagonal, tridiagonal, banded (in an order that is searched for) and block
+    diagonal matrices are solved with directly; for others the matrix is formed, with the structure that it has, and
+    solved with by `dense`.
 
         root_finder = diffrax.with_stepsize_controller_tols(diffrax.VeryChord)(linear_solver=symjac.lineax_solver())
         solver = diffrax.Kvaerno5(root_finder=root_finder)
