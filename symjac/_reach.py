@@ -44,6 +44,7 @@ _ATOMS = (
     *(types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType),
     type(jax.named_scope("name")),
 )
+_COMMON_ATOMS = frozenset({type(None), bool, int, float, complex, str, bytes})
 _CUSTOM_RULES = (jax.custom_jvp, jax.custom_vjp, custom_vmap)
 _CLASS_NAMES = frozenset(
     "__module__ __doc__ __dict__ __weakref__ __annotations__ __qualname__ __firstlineno__ __static_attributes__ "
@@ -114,13 +115,16 @@ class _Walker:
         self.checks += 1
         if depth > _MAX_DEPTH or self.checks > _MAX_CHECKS:
             raise Mutable(value)
+        if type(value) in _COMMON_ATOMS:
+            return Atom(value)
+        if type(value) is _compat.ArrayImpl:
+            return self._array(value)
         if isinstance(value, Tracer):
             raise Mutable(value)
         if type(value) is object or (isinstance(value, _ATOMS) and not isinstance(value, type)):
             return Atom(value)
         if isinstance(value, jax.Array):
-            self.arrays[id(value)] = weakref.ref(value)
-            return Same(value)
+            return self._array(value)
         container = self._container(value, depth + 1)
         if container is not None:
             return container
@@ -128,6 +132,11 @@ class _Walker:
             self.seen[id(value)] = value
             self._reference(value, depth + 1)
         return Atom(value) if isinstance(value, PyTreeDef) else Same(value)
+
+    def _array(self, value: jax.Array) -> Same:
+        same = Same(value)
+        self.arrays[id(value)] = same.ref
+        return same
 
     def visit_fixed(self, value: Any, depth: int) -> None:
         """Visits a value of which no check is noted: it must not be one whose contents would have to be compared."""
@@ -186,10 +195,17 @@ class _Walker:
         elif hasattr(value, "__wrapped__") and type(value) is functools._lru_cache_wrapper:
             self.visit_fixed(value.__wrapped__, depth)
         elif _is_frozen(value):
-            self._namespace(value, vars, depth)
+            self._fields(value, depth)
             self.visit(type(value), depth)
         elif not _is_stateless(value):
             raise Mutable(value)
+
+    def _fields(self, value: Any, depth: int) -> None:
+        """Visits the fields of a frozen instance: of these only the contents of containers can change."""
+        entries = {key: self.visit(each, depth) for key, each in vars(value).items()}
+        entries = {key: entry for key, entry in entries.items() if not _is_fixed(entry)}
+        if entries:
+            self.nodes.append(Mapped(weakref.ref(value), vars, entries))
 
     def _namespace(self, owner: Any, read: Callable[[Any], Mapping[str, Any]], depth: int) -> None:
         """Visits all that a namespace holds."""
