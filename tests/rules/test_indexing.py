@@ -143,7 +143,7 @@ DYNAMIC = [
         "slice vmap",
         lambda x, i: jax.vmap(lambda r, k: lax.dynamic_slice(r, (k,), (2,)))(x, i),
         M,
-        jnp.array([1, 0, 3]),
+        jnp.array([1, 0, 2]),
     ),
     case(
         "update vmap",
