@@ -1,7 +1,7 @@
 """Milstein's method for any noise: the bilinear map of diffusion and noise is abstract, and symjac materialises it.
 
-A stochastic differential equation ``dy = f(y) dt + prod(g(y), dw)`` is solved for a `prod` that the method knows nothing
-of: the noise may be scalar, diagonal, a matrix times several noises, or a tree of all of these. Milstein's correction
+A stochastic differential equation ``dy = f(y) dt + prod(g(y), dw)`` is solved for a `prod` of which the method knows
+nothing: the noise may be scalar, diagonal, a matrix times several noises, or a tree of all of these. The correction
 
     1/2 sum over k, j1, j2 of  G[k, j1] dG[i, j2]/dy[k] (dw[j1] dw[j2] - [j1 == j2] dt)
 
@@ -57,11 +57,11 @@ def milstein_step(
 
 def _by_leaf(matrix: Any, dw: Any) -> list[tuple[int, Array]]:
     """The number of each leaf of the noise, and its part of the matrix, with all noises on the last axis."""
-    blocks = zip(jax.tree.leaves(matrix), jax.tree.leaves(dw), strict=True)
-    return [
-        (i, jnp.reshape(block, (*block.shape[: block.ndim - jnp.ndim(leaf)], -1)))
-        for i, (block, leaf) in enumerate(blocks)
+    blocks = [
+        jnp.reshape(block, (*block.shape[: block.ndim - jnp.ndim(leaf)], -1))
+        for block, leaf in zip(jax.tree.leaves(matrix), jax.tree.leaves(dw), strict=True)
     ]
+    return list(enumerate(blocks))
 
 
 def _sum_over_noises(

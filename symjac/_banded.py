@@ -102,7 +102,7 @@ class BlockTridiagonal(eqx.Module):
 
     def solve(self, vector: Array) -> Array:
         """The solution for one right hand side of size ``m * w``."""
-        parts = jnp.reshape(vector, (self.r.shape[0], self.r.shape[1]))
+        parts = jnp.reshape(vector, self.r.shape[:2]).astype(jnp.promote_types(vector.dtype, self.r.dtype))
         parts = self._by_transposed(parts) if self.is_transposed else self._by_own(parts)
         return jnp.reshape(parts, -1)
 

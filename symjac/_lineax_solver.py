@@ -217,11 +217,12 @@ def _banded(layout: Layout, arrays: Any) -> _Ordered | None:
     if n < _LEAST_ROWS or has_traced_indices(layout) or stored_count(layout) * _ROWS_PER_BANDWIDTH > 2 * n * n:
         return None
     pattern = pattern_of(layout)
-    order = best_order(pattern.rows, pattern.columns, n)
+    rows, columns = pattern.indices.T
+    order = best_order(rows, columns, n)
     if order.bandwidth * _ROWS_PER_BANDWIDTH > n:
         return None
     values = stored_values(layout, arrays, pattern)
-    rows, columns, permutation = _in_order(order, pattern.rows, pattern.columns)
+    rows, columns, permutation = _in_order(order, rows, columns)
     padding = -n % max(order.bandwidth, 1) if order.bandwidth > 1 else 0
     return _Ordered(factorise(rows, columns, values, n, order.bandwidth), permutation, padding)
 
