@@ -308,7 +308,7 @@ def _selected(operand: Any, slides: Sequence[_Slide], params: Mapping[str, Any])
         return lax.select(chosen, x[0], y[0]), lax.select(chosen, x[1], y[1])
 
     _, index = lax.reduce_window(
-        (operand, flat),
+        (lax.stop_gradient(operand), flat),  # JAX cannot differentiate this, and a position has no derivative
         (first, np.int32(-1)),
         reducer,
         params["window_dimensions"],
