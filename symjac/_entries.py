@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import functools
 import math
-import weakref
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -55,18 +54,10 @@ class Pattern:
         return self._device  # type: ignore[return-value]
 
 
-_patterns: weakref.WeakKeyDictionary[Layout, Pattern] = weakref.WeakKeyDictionary()
-# A layout whose index arrays were made static is nobody else's.
-_recent: deque[Layout] = deque(maxlen=2)
-
-
+@functools.lru_cache(maxsize=8)
 def pattern_of(layout: Layout) -> Pattern:
-    """The positions of a layout whose index arrays are all static. They are computed once."""
-    found = _patterns.get(layout)
-    if found is None:
-        found = _patterns[layout] = _pattern(layout)
-        _recent.append(layout)
-    return found
+    """The positions of a layout whose index arrays are all static. They are kept for the layouts in use."""
+    return _pattern(layout)
 
 
 def _pattern(layout: Layout) -> Pattern:
