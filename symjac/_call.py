@@ -16,7 +16,7 @@ from jax.tree_util import PyTreeDef, tree_flatten, tree_structure
 from symjac import _checks
 from symjac._arguments import Argnums, Call, leaves_and_key, normalised_argnums, split
 from symjac._chunks import checked_chunk_size
-from symjac._memo import NeedsValuesError, Traced, holder_of, memoised_call
+from symjac._memo import NeedsValuesError, Traced, can_remember, holder_of, memoised_call
 from symjac._modes import Kind, Transform, evaluate, evaluate_eagerly, structural_jaxpr
 from symjac._program import FlatFunction, trace
 
@@ -156,7 +156,8 @@ def _traced(transform: Transform, fun: Callable[..., Any], call: Call) -> Traced
     _check_inputs(transform, [jax.typeof(call.leaves[i]) for i in call.active])
     outputs: list[_Outputs] = []
     try:
-        function, closed = trace(_flat(fun, call, transform.has_aux, outputs), call.leaves, call.active)
+        flat = _flat(fun, call, transform.has_aux, outputs)
+        function, closed = trace(flat, call.leaves, call.active, for_memo=can_remember(call.leaves))
     except (TypeError, IndexError, ValueError) as error:
         raise NeedsValuesError from error
     _check_outputs(transform, function.output_avals)

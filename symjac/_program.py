@@ -13,6 +13,7 @@ from jax.extend.core import ClosedJaxpr, Jaxpr
 
 from symjac import _compat
 from symjac._hoist import hoisted
+from symjac._literals import with_varying_literals_lifted
 
 
 @dataclass(frozen=True)
@@ -91,13 +92,16 @@ def is_inexact(aval: Any) -> bool:
     return jnp.issubdtype(aval.dtype, jnp.inexact)
 
 
-def trace(function: FlatFunction, leaves: Sequence[Array], active: Sequence[int]) -> tuple[TracedFunction, ClosedJaxpr]:
+def trace(
+    function: FlatFunction, leaves: Sequence[Array], active: Sequence[int], *, for_memo: bool = False
+) -> tuple[TracedFunction, ClosedJaxpr]:
     """Traces a function of array leaves, once.
 
     Args:
         function: Takes the leaves, gives the outputs and the auxiliary arrays.
         leaves: Its arguments; only their types matter.
         active: The positions of the leaves to be differentiated with respect to.
+        for_memo: Whether the result is for any later call too, so that varying numbers are to be arguments.
 
     Returns:
         The traced function, and the jaxpr closed over the arrays that `function` closes over.
@@ -111,6 +115,8 @@ def trace(function: FlatFunction, leaves: Sequence[Array], active: Sequence[int]
         return [*outputs, *aux]
 
     closed = hoisted(jax.make_jaxpr(flat)(*leaves))
+    if for_memo:
+        closed = with_varying_literals_lifted(closed)
     jaxpr, _ = _compat.opened(closed)
     return TracedFunction(jaxpr, n_outputs, len(leaves), tuple(active)), closed
 

@@ -288,3 +288,19 @@ def test_a_function_and_its_arrays_are_freed():
         del derivative, thing
         gc.collect()
         assert alive() is None, transform
+
+
+@pytest.mark.parametrize("transform", ["jacfwd", "jacrev", "hessian"])
+def test_numbers_that_vary_are_arguments(transform):
+    def f(x, step, count):
+        return jnp.sum(jnp.sin(step * x) * (x + count))
+
+    derivative = getattr(symjac, transform)(f)
+    derivative(X, 0.1, 1)
+    derivative(X, 0.2, 2)
+    misses = symjac.cache_info().misses
+    for step, count in ((0.3, 3), (-0.0, 4), (2.5, -1)):
+        assert_same(derivative(X, step, count), getattr(jax, transform)(f)(X, step, count), "number")
+        made_anew = getattr(symjac, transform)(lambda x, step=step, count=count: f(x, step, count))
+        assert_same(made_anew(X), getattr(jax, transform)(f)(X, step, count), "closed over")
+    assert symjac.cache_info().misses <= misses + 1
