@@ -17,6 +17,7 @@ from jax.tree_util import PyTreeDef, tree_flatten, tree_leaves
 from symjac import _compat
 from symjac._arguments import Call, leaves_and_key, split
 from symjac._hoist import hoisted
+from symjac._literals import with_varying_literals_lifted
 from symjac._memo import NeedsValuesError, Traced, can_remember, holder_of, memoised_call
 
 Positions = int | Sequence[int] | Callable[[int], tuple[int, ...]]
@@ -158,9 +159,10 @@ def _traced_flat(function: Callable[..., Any], call: Call) -> tuple[ClosedJaxpr,
         return outputs
 
     try:
-        return hoisted(jax.make_jaxpr(flat)(*call.leaves)), trees[0]
+        closed = hoisted(jax.make_jaxpr(flat)(*call.leaves))
     except (TypeError, IndexError, ValueError, AttributeError) as error:
         raise NeedsValuesError from error
+    return with_varying_literals_lifted(closed) if can_remember(call.leaves) else closed, trees[0]
 
 
 def _evaluation(closed: ClosedJaxpr) -> Callable[[Sequence[Any], Sequence[Array]], list[Array]]:
