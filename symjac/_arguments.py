@@ -13,9 +13,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jax.tree_util import PyTreeDef, tree_flatten, tree_structure, tree_unflatten
+from jax.tree_util import tree_flatten, tree_structure, tree_unflatten
 
 from symjac._compat import ArrayImpl
+from symjac._types import PyTreeDef
 
 Argnums = int | Sequence[int]
 
