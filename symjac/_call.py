@@ -11,7 +11,7 @@ from typing import Any
 
 import jax
 from jax import Array
-from jax.tree_util import PyTreeDef, tree_flatten, tree_structure
+from jax.tree_util import tree_flatten, tree_structure
 
 from symjac import _checks
 from symjac._arguments import Argnums, Call, leaves_and_key, normalised_argnums, split
@@ -19,6 +19,7 @@ from symjac._chunks import checked_chunk_size
 from symjac._memo import NeedsValuesError, Traced, can_remember, holder_of, memoised_call
 from symjac._modes import Kind, Transform, evaluate, evaluate_eagerly, structural_jaxpr
 from symjac._program import FlatFunction, trace
+from symjac._types import PyTreeDef
 
 _interned = functools.lru_cache(maxsize=None)(Transform)
 _LEAF = tree_structure(0)
