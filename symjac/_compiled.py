@@ -12,9 +12,9 @@ import numpy as np
 from jax import Array, tree_util
 from jax.core import eval_jaxpr
 from jax.extend.core import Literal
-from jax.tree_util import PyTreeDef
 
 from symjac import _compat
+from symjac._types import PyTreeDef
 
 _MAX_EMBEDDED_BYTES = 16384
 """Larger constants of a program are arguments: the compiler copies, prints and folds what is embedded."""
@@ -51,7 +51,7 @@ class Program:
     def _flat(self, consts: Sequence[Any], leaves: Sequence[Any]) -> list[Array]:
         inputs = (*consts, *leaves)
         if self.run is None:
-            return [_as_array(inputs[i]) for i in self.forwarded]  # type: ignore[index]
+            return [_as_array(inputs[i]) for i in self.forwarded if i is not None]
         computed = self.run(self.owned, *[inputs[i] for i in self.used])
         if len(computed) == len(self.forwarded):
             return computed
