@@ -19,10 +19,10 @@ import numpy as np
 from jax.core import Tracer
 from jax.extend.core import ClosedJaxpr, JaxprEqn, Literal, Primitive
 from jax.extend.core.primitives import custom_jvp_call_p, custom_vjp_call_p
-from jax.tree_util import PyTreeDef
 
 from symjac import _compat
 from symjac._code import is_installed
+from symjac._types import PyTreeDef
 
 _MAX_BYTES = 65536
 
