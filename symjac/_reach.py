@@ -26,11 +26,11 @@ import jax
 import numpy as np
 from jax.core import Tracer
 from jax.custom_batching import custom_vmap
-from jax.tree_util import PyTreeDef
 
 from symjac import _compat
 from symjac._code import MEMO_NAME, is_impure, is_installed, is_installed_module, is_own, names_of
 from symjac._expect import Atom, Cells, Contents, Elements, Entries, Mapped, Same
+from symjac._types import PyTreeDef
 
 _MAX_DEPTH = 30
 _MAX_CHECKS = 1000
