@@ -12,10 +12,11 @@ import equinox as eqx
 import jax
 import numpy as np
 from jax import Array
-from jax.tree_util import PyTreeDef, tree_flatten, tree_structure, tree_unflatten
+from jax.tree_util import tree_flatten, tree_structure, tree_unflatten
 
 from symjac import _compat
 from symjac._arguments import Call, as_array, static_key
+from symjac._types import PyTreeDef
 
 _LEAF = tree_structure(0)
 _FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, _compat.PjitFunction, jax.custom_jvp, jax.custom_vjp)
@@ -95,10 +96,13 @@ def is_leaf(fun: Any) -> bool:
 
 def _as_tree(fun: Any) -> Any:
     """Methods of modules that Python has bound hide the module, and those that Equinox has bound hold dicts."""
-    is_method = isinstance(fun, types.MethodType) or (isinstance(fun, eqx.Module) and hasattr(fun, "__func__"))
-    if is_method and not is_leaf(fun.__self__):
+    if _is_method(fun) and not is_leaf(fun.__self__):
         return eqx.Partial(fun.__func__, fun.__self__)
     return fun
+
+
+def _is_method(fun: Any) -> bool:
+    return isinstance(fun, types.MethodType) or (isinstance(fun, eqx.Module) and hasattr(fun, "__func__"))
 
 
 def _static_key(leaf: Any) -> Hashable | None:
