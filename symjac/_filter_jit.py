@@ -11,7 +11,7 @@ import equinox as eqx
 import jax
 import numpy as np
 from jax import Array
-from jax.tree_util import PyTreeDef, register_pytree_node_class, tree_flatten, tree_unflatten
+from jax.tree_util import register_pytree_node_class, tree_flatten, tree_unflatten
 
 from symjac import _compat
 from symjac._arguments import static_key
@@ -19,6 +19,7 @@ from symjac._filtered import bound, like
 from symjac._jit import Jitted
 from symjac._memo import can_remember
 from symjac._same_object import memoize as _memoize
+from symjac._types import PyTreeDef
 
 _MAX_SIGNATURES = 256
 _CALLBACKS = ("pure_callback", "io_callback", "debug_callback")
@@ -83,7 +84,7 @@ class FilterJitted:
             key = (tree, *parts)
             compiled = self._compiled.get(key, self)
         except TypeError:  # Not hashable: Equinox has the words for it.
-            compiled = None
+            return self.native(*args, **kwargs)
         if compiled is self:
             static = [None if keep else leaf for leaf, keep in zip(flat, is_array, strict=True)]
             compiled = self._first(key, functools.partial(_called, tree, static, is_array), arrays)
