@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.core import Tracer
 
 from symjac import _apply
 from symjac._apply import compiled
@@ -50,7 +50,8 @@ def three_diagonals(layout: Layout, arrays: Sequence[Any]) -> tuple[Any, Any, An
     n = layout.shape[0]
     terms = _in_matrix(layout, unpack(layout, arrays))
     try:
-        return tuple(_shifted_diagonal(terms, n, shift, layout.dtype) for shift in (0, -1, 1))  # type: ignore[return-value]
+        main, lower, upper = (_shifted_diagonal(terms, n, shift, layout.dtype) for shift in (0, -1, 1))
+        return main, lower, upper
     except TooDenseError:
         matrix = _apply.matrix(layout, arrays)
         return jnp.diagonal(matrix), jnp.diagonal(matrix, -1), jnp.diagonal(matrix, 1)
@@ -92,11 +93,15 @@ def row_norms(layout: Layout, arrays: Sequence[Any]) -> Any:
 def _way(layout: Layout) -> str:
     """The cheapest way to norms: by the dense matrix, by the entries, or by the products of pairs of terms."""
     n_rows, n_columns = layout.shape
-    held = n_rows + n_columns + sum(
-        math.prod(block.sizes[n] for n in factor.labels)
-        for row in layout.blocks
-        for block in row
-        for factor in block.factors
+    held = (
+        n_rows
+        + n_columns
+        + sum(
+            math.prod(block.sizes[n] for n in factor.labels)
+            for row in layout.blocks
+            for block in row
+            for factor in block.factors
+        )
     )
     if n_rows * n_columns <= max(_SMALL, _MULTIPLE * held):
         return "matrix"
@@ -104,7 +109,7 @@ def _way(layout: Layout) -> str:
 
 
 def _rows_and_values(layout: Layout, arrays: Sequence[Any]) -> tuple[Any, Any]:
-    if has_traced_indices(layout) and any(isinstance(array, jax.core.Tracer) for array in arrays):
+    if has_traced_indices(layout) and any(isinstance(array, Tracer) for array in arrays):
         values, indices = traced_entries(layout, tuple(arrays))
         return indices[:, 0], values
     pattern = pattern_of(with_static_indices(layout, arrays))
@@ -178,7 +183,8 @@ def _batch_blocks(axes: _Axes, arrays: Sequence[Any]) -> Any:
         row = []
         for j, leaf in enumerate(layout.ins):
             kept = [_with_batch_first(term, axes.outs[i], axes.ins[j]) for term in blocks[i][j]]
-            sizes = [[n for k, n in enumerate(s) if k != a] for s, a in ((out.shape, axes.outs[i]), (leaf.shape, axes.ins[j]))]
+            shapes = ((out.shape, axes.outs[i]), (leaf.shape, axes.ins[j]))
+            sizes = [[n for k, n in enumerate(shape) if k != axis] for shape, axis in shapes]
             batch = out.shape[axes.outs[i]]
             dense = assemble([t.factors for t in blocks[i][j]], kept, (batch, *sizes[0], *sizes[1]), layout.dtype)
             row.append(jnp.reshape(dense, (batch, math.prod(sizes[0]), math.prod(sizes[1]))))
