@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jax.core import eval_jaxpr
 from jax.extend.core import ClosedJaxpr, Jaxpr
 
 from symjac import _compat
@@ -103,7 +104,7 @@ def _traced(run: Run, consts: Arrays, leaves: Arrays, reverse: bool) -> ClosedJa
 
 def _run(closed: ClosedJaxpr, consts: Arrays, leaves: Arrays) -> list[Array]:
     jaxpr, own = _compat.opened(closed)
-    return jax.core.eval_jaxpr(jaxpr, (), *own, *consts, *leaves)
+    return eval_jaxpr(jaxpr, (), *own, *consts, *leaves)
 
 
 def _is_safe(jaxpr: Jaxpr) -> bool:
