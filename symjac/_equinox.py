@@ -10,6 +10,7 @@ from typing import Any, Literal
 import equinox as eqx
 import jax
 from jax import Array
+from jax.core import eval_jaxpr
 from jax.tree_util import register_pytree_node_class, tree_flatten, tree_unflatten
 
 from symjac._arguments import Call
@@ -90,7 +91,7 @@ class Filtered:
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Computes the derivative at the first argument."""
         if not args:
-            raise TypeError(f"{self.options.name} of {self.__name__}: {_FIRST_ARGUMENT[bool(kwargs)]}")
+            raise TypeError(f"{self.options.name} of {self.__dict__['__name__']}: {_FIRST_ARGUMENT[bool(kwargs)]}")
         if self.options.name in ("filter_grad", "filter_value_and_grad"):
             return _gradient(self.options, self.fun, args, kwargs)
         return _jacobian(self.options, taken_apart(self.fun, args[:1], args[1:], kwargs))
@@ -106,7 +107,8 @@ class Filtered:
     @classmethod
     def tree_unflatten(cls, options: Options, children: Sequence[Any]) -> Filtered:
         """Returns the transform of another function."""
-        return cls(*children, options)
+        (fun,) = children
+        return cls(fun, options)
 
 
 def _jacobian(options: Options, call: FilteredCall) -> Any:
@@ -196,7 +198,7 @@ def _plainly_traced(theirs: Callable[..., Any], call: Call) -> Traced:
         raise NeedsValuesError from error
 
     def engine(consts: Sequence[Any], leaves: Sequence[Any]) -> list[Array]:
-        return jax.core.eval_jaxpr(closed.jaxpr, consts, *leaves)
+        return eval_jaxpr(closed.jaxpr, consts, *leaves)
 
     return Traced(closed, engine, functools.partial(_filled, *trees[0]), "jaxpr")
 
