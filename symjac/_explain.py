@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jax.core import eval_jaxpr
 from jax.extend.core import Jaxpr
 
 from symjac import _compat
@@ -181,7 +182,7 @@ def _explained(subject: _Subject, name: str, theirs: Any, progress: _Progress) -
     ours = jax_flops = None
     if theirs is not None:
         progress.say(f"compiling symjac's program of {len(jaxpr.eqns)} equations")
-        ours = _compiled_flops(lambda *inputs: jax.core.eval_jaxpr(jaxpr, (), *own, *inputs), subject)
+        ours = _compiled_flops(lambda *inputs: eval_jaxpr(jaxpr, (), *own, *inputs), subject)
         progress.say(f"compiling what jax.{subject.request.kind} makes")
         jax_flops = _compiled_flops(theirs, subject)
     report = Explanation(
