@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jax.core import eval_jaxpr
 from jax.extend.core import ClosedJaxpr, Jaxpr
 
 from symjac import _compat
@@ -70,7 +71,7 @@ class TracedFunction:
         """Returns the function of the active leaves alone, which gives the outputs and the auxiliary arrays."""
 
         def function(*active_leaves: Array) -> tuple[list[Array], list[Array]]:
-            outs = jax.core.eval_jaxpr(self.jaxpr, (), *consts, *replaced(leaves, self.active, active_leaves))
+            outs = eval_jaxpr(self.jaxpr, (), *consts, *replaced(leaves, self.active, active_leaves))
             return outs[: self.n_outputs], outs[self.n_outputs :]
 
         return function
