@@ -15,6 +15,7 @@ from jax.extend.core import Literal as JaxprLiteral
 
 from symjac import _compat
 from symjac._program import LinearProgram
+from symjac._types import aval_of
 
 ChunkSize = int | Literal["auto"] | None
 
@@ -110,7 +111,7 @@ def _known_part(
             env.update(zip(eqn.outvars, results, strict=True))
         return [_read(env, out) for out in jaxpr.outvars]
 
-    avals = [var.aval for var in tangents]
+    avals = [aval_of(var) for var in tangents]
     if all(isinstance(out, JaxprLiteral) or out in known for out in jaxpr.outvars[: program.n_values]):
         values = [_read(known, out) for out in jaxpr.outvars[: program.n_values]]
     else:  # A loop gives values and tangents together.
