@@ -10,12 +10,12 @@ from typing import Any
 import jax
 import numpy as np
 from jax import Array
-from jax.tree_util import PyTreeDef
+from jax.core import Tracer, eval_jaxpr
 
 from symjac import _compat, rules
-from symjac._arguments import Call, leaves_and_key, split
-from symjac._call import _check_callable, _flat, NeedsValuesError, _Outputs
 from symjac._apply import product
+from symjac._arguments import Call, leaves_and_key, split
+from symjac._call import NeedsValuesError, _check_callable, _flat, _Outputs
 from symjac._cost import cost
 from symjac._deferred import defer
 from symjac._holomorphic import antilinear_equation
@@ -35,6 +35,7 @@ from symjac._program import (
 )
 from symjac._stored import Leaf, pack
 from symjac._tangent import StructuredTangent
+from symjac._types import PyTreeDef
 
 assert rules, "the rules register themselves when they are imported"
 
@@ -130,14 +131,12 @@ def _traced(fun: Callable[..., Any], call: Call, has_aux: bool) -> Traced:
     return Traced(structure, engine, _finish(outputs[0], call.active_tree, has_aux), static)
 
 
-def _cheapest(
-    function: TracedFunction, consts: Sequence[Array], leaves: Sequence[Array], inputs: Sequence[int]
-) -> Any:
+def _cheapest(function: TracedFunction, consts: Sequence[Array], leaves: Sequence[Array], inputs: Sequence[int]) -> Any:
     """Finds the terms, or defers that where they, or products with them, cost clearly more than one of `jax.jvp`."""
     known = [_known(const) for const in consts]
 
     def evaluate(consts: Sequence[Array], leaves: Sequence[Array]) -> Any:
-        own = [const if value is None else value for const, value in zip(consts, known, strict=True)]
+        own: list[Any] = [const if value is None else value for const, value in zip(consts, known, strict=True)]
         return _evaluate(function, own, leaves, inputs)
 
     with_terms, shapes = jax.make_jaxpr(evaluate, return_shape=True)(consts, leaves)
@@ -147,13 +146,13 @@ def _cheapest(
             return _deferred(function, consts, leaves, inputs)
         except (TypeError, ValueError, NotImplementedError):
             pass  # A function that `jax.linearize` does not take.
-    outs = jax.core.eval_jaxpr(with_terms.jaxpr, with_terms.consts, *jax.tree.leaves((consts, leaves)))
+    outs = eval_jaxpr(with_terms.jaxpr, with_terms.consts, *jax.tree.leaves((consts, leaves)))
     return jax.tree.unflatten(jax.tree.structure(shapes), outs)
 
 
 def _known(const: Any) -> np.ndarray | None:
     """An index array or a mask that the function closes over, where it is known while tracing."""
-    is_concrete = isinstance(const, jax.Array | np.ndarray) and not isinstance(const, jax.core.Tracer)
+    is_concrete = isinstance(const, jax.Array | np.ndarray) and not isinstance(const, Tracer)
     if not is_concrete or not (np.issubdtype(const.dtype, np.integer) or const.dtype == np.bool_):
         return None
     return np.asarray(const) if const.size <= _MOST_KNOWN else None
@@ -168,9 +167,7 @@ def _product_cost(jacobian: Jacobian) -> float:
     return max(costs)
 
 
-def _deferred(
-    function: TracedFunction, consts: Sequence[Array], leaves: Sequence[Array], inputs: Sequence[int]
-) -> Any:
+def _deferred(function: TracedFunction, consts: Sequence[Array], leaves: Sequence[Array], inputs: Sequence[int]) -> Any:
     ins = [_leaf(jax.typeof(leaves[i])) for i in inputs]
     active = [position for position, i in enumerate(inputs) if i in function.active]
     outs = [_leaf(aval) for aval in function.output_avals]
@@ -178,9 +175,7 @@ def _deferred(
     return values, Jacobian(arrays, form, None), aux
 
 
-def _evaluate(
-    function: TracedFunction, consts: Sequence[Array], leaves: Sequence[Array], inputs: Sequence[int]
-) -> Any:
+def _evaluate(function: TracedFunction, consts: Sequence[Array], leaves: Sequence[Array], inputs: Sequence[int]) -> Any:
     program = forward_program(function, consts, leaves, with_value=True)
     _check_holomorphic(program)
     with keeping_entries():
