@@ -18,6 +18,7 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
 from symjac import _compat
+from symjac._types import aval_of
 
 _MAX_SKELETONS = 1024
 _lock = threading.Lock()
@@ -43,8 +44,8 @@ def _counts(atom: Any) -> bool:
 
 def _skeleton(jaxpr: Jaxpr) -> Hashable:
     equations = tuple((eqn.primitive.name, len(eqn.invars)) for eqn in jaxpr.eqns)
-    types = tuple((var.aval.shape, var.aval.dtype) for var in (*jaxpr.constvars, *jaxpr.invars))
-    return equations, types
+    avals = [aval_of(var) for var in (*jaxpr.constvars, *jaxpr.invars)]
+    return equations, tuple((aval.shape, aval.dtype) for aval in avals)
 
 
 def _varying(skeleton: Hashable, values: tuple[bytes, ...]) -> tuple[bool, ...]:
