@@ -62,9 +62,10 @@ def assemble(
         small = gather_small(rest, shape, dtype)
         if small is not None:
             return small
-    forms = [select_form(piece) for piece in rest] if _prefers_selects(rest) else [None]
-    if None not in forms:
-        return write_selects(base if base is None else jnp.asarray(base), forms, shape, dtype)
+    if _prefers_selects(rest):
+        forms = [form for form in map(select_form, rest) if form is not None]
+        if len(forms) == len(rest):
+            return write_selects(base if base is None else jnp.asarray(base), forms, shape, dtype)
     return _write(base, rest, shape, dtype)
 
 
