@@ -44,12 +44,13 @@ def flatten(group: Sequence[IndexMap]) -> IndexMap:
     if len(group) == 1:
         return group[0]
     radices = [math.prod(sizes[i + 1 :]) for i in range(len(sizes))]
-    if all(isinstance(axis, Affine) and axis.stays_inside for axis in group):
+    affine = [axis for axis in group if isinstance(axis, Affine) and axis.stays_inside]
+    if len(affine) == len(group):
         strides: dict[Label, int] = {}
-        for axis, radix in zip(group, radices, strict=True):
+        for axis, radix in zip(affine, radices, strict=True):
             for label, stride in axis.strides:
                 strides[label] = strides.get(label, 0) + stride * radix
-        offset = sum(axis.offset * radix for axis, radix in zip(group, radices, strict=True))
+        offset = sum(axis.offset * radix for axis, radix in zip(affine, radices, strict=True))
         return Affine(size, offset, tuple((label, s) for label, s in strides.items() if s))
     labels = union(axis.labels for axis in group)
     total: Any = np.int32(0)
