@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.core import Tracer
 from jax.experimental import sparse
 
 from symjac._entries import Pattern, pattern_of, stored_values, traced_entries
@@ -17,7 +18,7 @@ _MOST_PIXELS = 500
 
 
 def _is_traced(arrays: Sequence[Any]) -> bool:
-    return any(isinstance(array, jax.core.Tracer) for array in arrays)
+    return any(isinstance(array, Tracer) for array in arrays)
 
 
 def to_bcoo(layout: Layout, arrays: Sequence[Any]) -> sparse.BCOO:
@@ -49,7 +50,7 @@ def to_scipy(layout: Layout, arrays: Sequence[Any]) -> Any:
     except ImportError as error:
         raise ImportError("Jacobian.to_scipy needs the package scipy, which is not installed.") from error
     if _is_traced(arrays):
-        raise TypeError("Jacobian.to_scipy needs the values of the arrays, but they are traced: call it outside of jit.")
+        raise TypeError("Jacobian.to_scipy needs the values of the arrays, which are traced: call it outside of jit.")
     found = concrete_pattern(layout, arrays, "Jacobian.to_scipy")
     with jax.ensure_compile_time_eval():
         data = np.asarray(stored_values(layout, arrays, found))
@@ -75,7 +76,8 @@ def spy(layout: Layout, arrays: Sequence[Any], ax: Any = None) -> Any:
     column = found.indices[:, 1].astype(np.int64) * width // max(n_columns, 1)
     counts = np.bincount(row * width + column, minlength=height * width).reshape(height, width)
     extent = (-0.5, n_columns - 0.5, n_rows - 0.5, -0.5)
-    ax.imshow(np.minimum(counts, 1), cmap="Greys", interpolation="nearest", aspect="auto", extent=extent, vmin=0, vmax=1)
+    options = {"cmap": "Greys", "interpolation": "nearest", "aspect": "auto", "vmin": 0, "vmax": 1}
+    ax.imshow(np.minimum(counts, 1), extent=extent, **options)
     ax.set_xlabel(f"{n_columns} columns, {found.nse} entries")
     ax.set_ylabel(f"{n_rows} rows")
     return ax
