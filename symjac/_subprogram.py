@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.core import eval_jaxpr
 from jax.extend.core import Jaxpr, Literal
 
 from symjac import _compat
@@ -15,6 +16,7 @@ from symjac._carry import Emptier, Hole, filled
 from symjac._interpreter import interpret
 from symjac._record import Record, recording_apart
 from symjac._tangent import StructuredTangent, zero
+from symjac._types import aval_of
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,7 @@ class Subprogram:
 
     def __call__(self, *args: Any) -> list[Any]:
         """The results for some arguments."""
-        arrays = jax.core.eval_jaxpr(self.jaxpr, (), *self.consts, *args)
+        arrays = eval_jaxpr(self.jaxpr, (), *self.consts, *args)
         return [filled(out, arrays) for out in self.outs]
 
     def is_const(self, array: Any) -> bool:
@@ -60,7 +62,7 @@ def subprogram(function: Callable[..., Sequence[Any]], avals: Sequence[Any]) -> 
         if isinstance(atom, Literal):
             arrays.append(atom.val)
         else:
-            arrays.append(known.get(atom, Hole(place, tuple(atom.aval.shape), atom.aval.dtype)))
+            arrays.append(known.get(atom, Hole(place, tuple(aval_of(atom).shape), aval_of(atom).dtype)))
     return Subprogram(jaxpr, consts, [filled(out, arrays) for out in outs], list(records))
 
 
@@ -76,9 +78,9 @@ def interpret_all(jaxpr: Jaxpr, args: Sequence[Any], linear: Sequence[bool], in_
     outs: list[Any] = []
     for out, flag, atom in zip(interpret(jaxpr, args), linear, jaxpr.outvars, strict=True):
         if flag and not isinstance(out, StructuredTangent):
-            out = zero(atom.aval.shape, atom.aval.dtype, in_shapes)
+            out = zero(aval_of(atom).shape, aval_of(atom).dtype, in_shapes)
         elif isinstance(out, bool | int | float | complex):
-            out = np.asarray(out, atom.aval.dtype)
+            out = np.asarray(out, aval_of(atom).dtype)
         outs.append(out)
     return outs
 
