@@ -36,7 +36,13 @@ class Piece:
 
     @property
     def rectangle(self) -> list[tuple[int, int]]:
-        return [(axis.offset, axis.offset + n) for axis, n in zip(self.axes, np.shape(self.values), strict=True)]  # type: ignore[union-attr]
+        return [(self.start(i), self.start(i) + n) for i, n in enumerate(np.shape(self.values))]
+
+    def start(self, i: int) -> int:
+        """The first position of the window along an axis."""
+        axis = self.axes[i]
+        assert isinstance(axis, Affine)
+        return axis.offset
 
 
 def piece_of(factors: Sequence[Factor], axes: tuple[IndexMap, ...], dtype: Any) -> Piece:
@@ -88,7 +94,7 @@ def flat_positions(piece: Piece, shape: tuple[int, ...]) -> np.ndarray:
         if i in piece.windows:
             place = len(piece.complex_labels) + piece.windows.index(i)
             count = math.prod(label.size for label in axis.labels)
-            index = (axis.offset + np.arange(count)).reshape([-1 if k == place else 1 for k in range(rank)])  # type: ignore[union-attr]
+            index = (piece.start(i) + np.arange(count)).reshape([-1 if k == place else 1 for k in range(rank)])
         else:
             index = spread(axis.index(), axis.labels, piece.complex_labels)
             index = np.asarray(index).reshape(*np.shape(index), *(1,) * len(piece.windows))
