@@ -135,7 +135,7 @@ def select_form(piece: Piece) -> tuple[Any, Any] | None:
     values = lax.transpose(values, np.argsort(order).tolist())
     padding = []
     for place, i in enumerate(sorted(order)):
-        low = piece.axes[i].offset  # type: ignore[union-attr]
+        low = piece.start(i)
         padding.append((low, shape[i] - low - values.shape[place], 0))
     if any(low or high for low, high, _ in padding):
         values = lax.pad(values, np.zeros((), values.dtype), padding)
@@ -152,7 +152,7 @@ def _meets(piece: Piece, i: int, primary: Mapping[Label, int], shape: tuple[int,
     if not axis.labels:
         return own == jnp.asarray(axis.index(), jnp.int32)  # may be traced
     other = primary[axis.labels[0]]
-    low = piece.axes[other].offset  # type: ignore[union-attr]
+    low = piece.start(other)
     wide = [n if k == other else 1 for k, n in enumerate(shape)]
     if isinstance(axis, Affine):
         stride = axis.strides[0][1]
