@@ -36,7 +36,7 @@ class Pattern:
     indices: np.ndarray
     order: np.ndarray | None
     segments: np.ndarray | None
-    _device: tuple[Any, ...] | None = field(default=None, repr=False)
+    _device: tuple[Any, Any, Any] | None = field(default=None, repr=False)
 
     @property
     def nse(self) -> int:
@@ -46,12 +46,13 @@ class Pattern:
     def arrays(self) -> tuple[Any, Any, Any]:
         """The indices of a BCOO, the order and the segments, kept on the device outside of traces."""
         if self._device is not None:
-            return self._device  # type: ignore[return-value]
+            return self._device
         found = (self.indices, self.order, self.segments)
         if not _compat.trace_state_clean():
             return found
-        self._device = tuple(None if array is None else jnp.asarray(array, jnp.int32) for array in found)
-        return self._device  # type: ignore[return-value]
+        indices, order, segments = (None if array is None else jnp.asarray(array, jnp.int32) for array in found)
+        self._device = (indices, order, segments)
+        return self._device
 
 
 @functools.lru_cache(maxsize=8)
@@ -211,7 +212,9 @@ def count_entries(layout: Layout, arrays: Sequence[Any]) -> int:
 
 
 def _is_full(term: Term) -> bool:
-    return all(axis.is_plain for axis in term.axes) and not any(is_static(factor.array) and factor.labels for factor in term.factors)
+    return all(axis.is_plain for axis in term.axes) and not any(
+        is_static(factor.array) and factor.labels for factor in term.factors
+    )
 
 
 @compiled
