@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from symjac._entries import skeleton
-from symjac._index_map import Affine, IndexMap, Indexed, Label, is_static, spread, union
+from symjac._index_map import Affine, Indexed, IndexMap, Label, is_static, spread, union
 from symjac._reshape import flatten
-from symjac._stored import Layout, StoredBlock
+from symjac._stored import Layout
 from symjac._tangent import Term
 
 # The search for the rank tries every way to cut so many factors in two.
@@ -162,8 +162,15 @@ def _structure(layout: Layout) -> Structure:
         block = blocks[i][j]
         if block.kind != "zero":
             bands.append(None if block.band is None else (block.band[0] + column - row, block.band[1] + column - row))
-    band = None if None in bands else (min((b[0] for b in bands), default=0), max((b[1] for b in bands), default=0))  # type: ignore[index]
-    return Structure(blocks, layout.shape, band)
+    return Structure(blocks, layout.shape, _hull(bands))
+
+
+def _hull(bands: Sequence[tuple[int, int] | None]) -> tuple[int, int] | None:
+    """The least band that holds all of them; None where one is unknown."""
+    known = [band for band in bands if band is not None]
+    if len(known) < len(bands):
+        return None
+    return min((low for low, _ in known), default=0), max((high for _, high in known), default=0)
 
 
 def classify(terms: Sequence[Term], shape: tuple[int, int]) -> BlockStructure:
@@ -171,9 +178,7 @@ def classify(terms: Sequence[Term], shape: tuple[int, int]) -> BlockStructure:
     if not terms:
         return BlockStructure("zero", shape, 0)
     entries = min(sum(map(_n_entries, terms)), shape[0] * shape[1])
-    bands = [_band(term) for term in terms]
-    band = None if None in bands else (min(b[0] for b in bands), max(b[1] for b in bands))  # type: ignore[index]
-    found = BlockStructure("dense", shape, entries, band)
+    found = BlockStructure("dense", shape, entries, _hull([_band(term) for term in terms]))
     for way in (_on_the_diagonal, _one_label, _tridiagonal, _block_diagonal, _banded, _low_rank):
         kind = way(terms, found)
         if kind is not None:
@@ -194,7 +199,7 @@ def _band(term: Term) -> tuple[int, int] | None:
         strides = dict(columns.strides)
         for label, stride in rows.strides:
             strides[label] = strides.get(label, 0) - stride
-        difference = Affine(1, columns.offset - rows.offset, tuple((l, s) for l, s in strides.items() if s))
+        difference = Affine(1, columns.offset - rows.offset, tuple((label, s) for label, s in strides.items() if s))
         return difference.bounds()
     labels = union([rows.labels, columns.labels])
     if math.prod(label.size for label in labels) > 8 * max(_elements(rows), _elements(columns)):
@@ -299,10 +304,10 @@ def _matched_axes(term: Term) -> list[tuple[int, int]]:
 def _low_rank(terms: Sequence[Term], found: BlockStructure) -> BlockStructure | None:
     diagonal = [term for term in terms if _band(term) == (0, 0) and found.shape[0] == found.shape[1]]
     rest = [term for term in terms if not any(term is other for other in diagonal)]
-    ranks = [_rank(term) for term in rest]
-    if not ranks or None in ranks:
+    ranks = [rank for rank in map(_rank, rest) if rank is not None]
+    if not rest or len(ranks) < len(rest):
         return None
-    rank = sum(ranks)  # type: ignore[arg-type]
+    rank = sum(ranks)
     if 2 * rank > min(found.shape):
         return None
     return replace(found, kind="diagonal plus low rank" if diagonal else "low rank", rank=rank)
