@@ -214,7 +214,7 @@ _programs = _Programs()
 
 def memoised_call(
     fun: Callable[..., Any],
-    key: Hashable,
+    key: tuple[Any, ...] | None,
     leaves: Sequence[Array],
     trace: Callable[[], Traced],
     memoize: bool = True,
@@ -235,18 +235,18 @@ def memoised_call(
     if not memoize or not can_remember(leaves):
         traced = trace()
         return traced.finish(traced.engine(traced.closed.consts, leaves))
-    holder = holder_of(fun) if key is not None and key[-1] is not None else None  # type: ignore[index]
+    holder = holder_of(fun) if key is not None and key[-1] is not None else None
     if holder is not None:
         try:
             plan = holder.plans.get(key)
         except TypeError:  # Not hashable.
-            holder = plan = None
+            return _call_traced(fun, key, leaves, trace, None)
         if plan is not None:
             consts = _constants(plan)
             if consts is not None:
                 _counts["hits"] += 1
                 return plan.finish(plan.program(consts, leaves))
-            holder.plans.pop(key, None)  # type: ignore[union-attr]
+            holder.plans.pop(key, None)
     return _call_traced(fun, key, leaves, trace, holder)
 
 
