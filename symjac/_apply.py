@@ -17,8 +17,8 @@ from symjac._deferred import LinearForm, expand, push
 from symjac._factor import Factor, cast, common_dtype
 from symjac._interpreter import engine_settings, materialise
 from symjac._materialise import assemble
-from symjac._stored import Layout, StaticArray, StoredBlock, StoredFactor, interned, static_array, unpack
 from symjac._reading import pull
+from symjac._stored import Layout, StaticArray, StoredBlock, StoredFactor, interned, static_array, unpack
 from symjac._tangent import StructuredTangent, Term
 
 
