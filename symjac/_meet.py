@@ -12,7 +12,7 @@ import numpy as np
 from jax import lax
 
 from symjac._factor import Factor
-from symjac._index_map import Affine, IndexMap, Indexed, Label, intersect, is_static, plain, union
+from symjac._index_map import Affine, Indexed, IndexMap, Label, intersect, is_static, plain, union
 from symjac._materialise import assemble
 from symjac._reading import as_mask, equal_mask, solve
 from symjac._tangent import Term
