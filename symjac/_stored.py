@@ -17,9 +17,8 @@ from typing import Any
 import numpy as np
 
 from symjac._factor import Factor
-from symjac._index_map import Affine, IndexMap, Indexed, Label, is_static
+from symjac._index_map import Affine, Indexed, IndexMap, Label, is_static
 from symjac._tangent import StructuredTangent, Term
-
 
 BATCH_MESSAGE = (
     "an array of this Jacobian has the shape {} where {} was expected: a Jacobian that left a `jax.vmap` is a batch of "
@@ -171,9 +170,7 @@ class Layout:
 
     def transposed(self) -> Layout:
         """The layout of the transposed Jacobian, of the same arrays."""
-        blocks = tuple(
-            tuple(_swapped(self.blocks[i][j]) for i in range(len(self.outs))) for j in range(len(self.ins))
-        )
+        blocks = tuple(tuple(_swapped(self.blocks[i][j]) for i in range(len(self.outs))) for j in range(len(self.ins)))
         return interned(Layout(self.ins, self.outs, blocks))
 
 
@@ -287,7 +284,9 @@ def unpack_block(block: StoredBlock, arrays: Sequence[Any]) -> tuple[Term, ...]:
             return Affine(own.size, own.offset, tuple(zip(names, own.strides, strict=True)))
         return Indexed(own.size, lookup(own.index, own.labels), names, own.stays_inside)
 
-    factors = [Factor(lookup(f.array, f.labels), tuple(labels[n] for n in f.labels), f.precision) for f in block.factors]
+    factors = [
+        Factor(lookup(f.array, f.labels), tuple(labels[n] for n in f.labels), f.precision) for f in block.factors
+    ]
     return tuple(
         Term(tuple(factors[n] for n in t.factors), tuple(map(axis, t.out_axes)), tuple(map(axis, t.in_axes)))
         for t in block.terms
