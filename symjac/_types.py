@@ -15,9 +15,9 @@ if TYPE_CHECKING:
         num_leaves: int
         num_nodes: int
 
-        def unflatten(self, leaves: Iterable[Any], /) -> Any: ...  # noqa: D102
-        def children(self) -> list[PyTreeDef]: ...  # noqa: D102
-        def node_data(self) -> tuple[type, Any] | None: ...  # noqa: D102
+        def unflatten(self, leaves: Iterable[Any], /) -> Any: ...
+        def children(self) -> list[PyTreeDef]: ...
+        def node_data(self) -> tuple[type, Any] | None: ...
 else:
     from jax.tree_util import PyTreeDef as PyTreeDef
 
