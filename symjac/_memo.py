@@ -236,17 +236,18 @@ def memoised_call(
         traced = trace()
         return traced.finish(traced.engine(traced.closed.consts, leaves))
     holder = holder_of(fun) if key is not None and key[-1] is not None else None
+    plan = None
     if holder is not None:
         try:
             plan = holder.plans.get(key)
         except TypeError:  # Not hashable.
-            return _call_traced(fun, key, leaves, trace, None)
-        if plan is not None:
-            consts = _constants(plan)
-            if consts is not None:
-                _counts["hits"] += 1
-                return plan.finish(plan.program(consts, leaves))
-            holder.plans.pop(key, None)
+            holder = None
+    if holder is not None and plan is not None:
+        consts = _constants(plan)
+        if consts is not None:
+            _counts["hits"] += 1
+            return plan.finish(plan.program(consts, leaves))
+        holder.plans.pop(key, None)
     return _call_traced(fun, key, leaves, trace, holder)
 
 
