@@ -84,7 +84,7 @@ class FilterJitted:
             key = (tree, *parts)
             compiled = self._compiled.get(key, self)
         except TypeError:  # Not hashable: Equinox has the words for it.
-            return self.native(*args, **kwargs)
+            key = compiled = None
         if compiled is self:
             static = [None if keep else leaf for leaf, keep in zip(flat, is_array, strict=True)]
             compiled = self._first(key, functools.partial(_called, tree, static, is_array), arrays)
