@@ -11,14 +11,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, dtypes
+from jax.core import Tracer
 from jax.experimental.sparse import BCOO
-from jax.tree_util import PyTreeDef
 
 from symjac import _apply, _diagonal, _sparse
 from symjac._classify import Structure, structure_of
 from symjac._deferred import LinearForm, expand, layout_of
 from symjac._entries import count_entries, stored_count
 from symjac._stored import Layout, Leaf, has_traced_indices
+from symjac._types import PyTreeDef
 
 
 @dataclass(frozen=True)
@@ -201,7 +202,8 @@ class Jacobian(eqx.Module):
             tuple(_axis(axis, leaf, kind) for leaf in leaves)
             for leaves, kind in ((self._outs, "output"), (self._ins, "input"))
         )
-        sizes = {leaf.shape[k] for own, leaves in ((outs, self._outs), (ins, self._ins)) for k, leaf in zip(own, leaves, strict=True)}
+        pairs = [*zip(outs, self._outs, strict=True), *zip(ins, self._ins, strict=True)]
+        sizes = {leaf.shape[k] for k, leaf in pairs}
         if len(sizes) != 1:
             raise ValueError(f"axis {axis} has to be of one size in every leaf, but the sizes are {sorted(sizes)}.")
         return _diagonal.batch_blocks(*self._terms, (outs, ins))
@@ -221,7 +223,7 @@ class Jacobian(eqx.Module):
     def nse(self) -> int:
         """The number of stored entries: those of `to_bcoo()`, which are not structurally zero."""
         layout, arrays = self._terms
-        if any(isinstance(array, jax.core.Tracer) for array in arrays) and has_traced_indices(layout):
+        if any(isinstance(array, Tracer) for array in arrays) and has_traced_indices(layout):
             return min(stored_count(layout), layout.shape[0] * layout.shape[1])
         return count_entries(layout, arrays)
 
