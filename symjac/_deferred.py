@@ -1,8 +1,8 @@
 """A Jacobian that is kept as a linear program, because its terms cost more to find than a product with a vector.
 
-Where tangents meet again and again, as in a deep residual network, the engine contracts as it goes, so that the terms of
-the whole are dense and dear. Who asks for products only should not pay for them: the program that `jax.linearize` gives
-computes these, and the terms are found when something else is asked for.
+Where tangents meet again and again, as in a deep residual network, the engine contracts as it goes, so that the terms
+of the whole are dense and dear. Who asks for products only should not pay for them: the program that `jax.linearize`
+gives computes these, and the terms are found when something else is asked for.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import eval_jaxpr
 from jax.extend.core import ClosedJaxpr
 
 from symjac import _compat
@@ -25,6 +26,7 @@ from symjac._merge import keeping_entries
 from symjac._program import LinearProgram, TracedFunction, is_inexact
 from symjac._stored import BATCH_MESSAGE, Layout, Leaf, pack
 from symjac._structure import structural_key
+from symjac._types import aval_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,8 +116,9 @@ def defer(
 
 def _check(form: LinearForm, arrays: Sequence[Any]) -> None:
     for array, var in zip(arrays, form.program.jaxpr.invars, strict=False):
-        if np.shape(array) != tuple(var.aval.shape):  # type: ignore[attr-defined]
-            raise ValueError(BATCH_MESSAGE.format(np.shape(array), tuple(var.aval.shape)))  # type: ignore[attr-defined]
+        shape = tuple(aval_of(var).shape)
+        if np.shape(array) != shape:
+            raise ValueError(BATCH_MESSAGE.format(np.shape(array), shape))
 
 
 def push(form: LinearForm, arrays: Sequence[Any], vectors: Sequence[Any]) -> list[Any]:
@@ -123,7 +126,7 @@ def push(form: LinearForm, arrays: Sequence[Any], vectors: Sequence[Any]) -> lis
     _check(form, arrays)
 
     def linear(*tangents: Any) -> list[Any]:
-        return jax.core.eval_jaxpr(form.program.jaxpr, form.program.consts, *arrays, *tangents)
+        return eval_jaxpr(form.program.jaxpr, form.program.consts, *arrays, *tangents)
 
     inexact = [i for i, leaf in enumerate(form.outs) if jnp.issubdtype(leaf.dtype, np.inexact)]
     if not form.is_transposed:
@@ -163,8 +166,9 @@ def layout_of(form: LinearForm) -> Layout:
     """The layout of the terms, which are traced once but not computed."""
     found = _layouts.get(form)
     if found is None:
-        avals = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in form.program.jaxpr.invars[: form.n_arrays]]  # type: ignore[attr-defined]
-        layout = jax.eval_shape(_run(form), avals).layout
+        avals = map(aval_of, form.program.jaxpr.invars[: form.n_arrays])
+        arrays = [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in avals]
+        layout = jax.eval_shape(_run(form), arrays).layout
         found = _layouts[form] = layout.transposed() if form.is_transposed else layout
     return found
 
