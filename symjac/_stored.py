@@ -255,7 +255,7 @@ def _pack_block(terms: Sequence[Term], out: Leaf, arrays: _Arrays) -> StoredBloc
         )
         for term in terms
     )
-    return StoredBlock(tuple(l.size for l in numbers), tuple(stored_factors), stored, out.dtype, out.weak_type)
+    return StoredBlock(tuple(label.size for label in numbers), tuple(stored_factors), stored, out.dtype, out.weak_type)
 
 
 def unpack(layout: Layout, arrays: Sequence[Any]) -> list[list[tuple[Term, ...]]]:
