@@ -18,7 +18,7 @@ _NOT_COMPLEX_LINEAR = (lax.conj_p, lax.real_p, lax.imag_p)
 
 
 def antilinear_equation(program: LinearProgram) -> Any | None:
-    """The first equation that takes a part or the conjugate of what depends on a complex tangent; None where none does."""
+    """The first equation that takes a part or the conjugate of what depends on a complex tangent, if one does."""
     jaxpr, _ = _compat.opened(program.closed)
     n_tangents = len(program.closed.jaxpr.invars) - program.n_primals
     first = len(jaxpr.invars) - n_tangents
