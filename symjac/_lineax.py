@@ -21,7 +21,9 @@ def to_lineax(jacobian: Jacobian) -> lx.AbstractLinearOperator:
     layout = jacobian.layout
     for leaf in (*layout.outs, *layout.ins):
         if not jnp.issubdtype(leaf.dtype, np.inexact):
-            raise TypeError(f"a linear operator of Lineax is of inexact dtypes, but a leaf has the dtype {leaf.dtype.name}.")
+            raise TypeError(
+                f"a linear operator of Lineax has inexact dtypes, but a leaf has the dtype {leaf.dtype.name}."
+            )
     structure = structure_of(layout)
     ins, outs = ([(leaf.shape, leaf.dtype) for leaf in leaves] for leaves in (layout.ins, layout.outs))
     same_space = jacobian.trees.ins == jacobian.trees.outs and ins == outs
