@@ -20,8 +20,8 @@ from symjac._factor import Factor, contract
 from symjac._index_map import Affine, Indexed, IndexMap, Label, is_static, plain, union
 from symjac._interpreter import interpret, register, settle_tangent
 from symjac._merge import add_tangents, add_terms, densify
-from symjac._record import keep_records
 from symjac._reading import solve
+from symjac._record import keep_records
 from symjac._subprogram import Subprogram, abstract, count_equations, interpret_all, subprogram
 from symjac._tangent import StructuredTangent, Term, zero
 
@@ -235,7 +235,8 @@ def _stacked(items: Sequence[Any]) -> Any:
     parts = []
     for i, item in enumerate(items):
         place = Affine(len(items), i, ())
-        parts.append(item.map(lambda t, p=place: replace(t, out_axes=(p, *t.out_axes)), shape=(len(items), *item.shape)))
+        shape = (len(items), *item.shape)
+        parts.append(item.map(lambda t, p=place: replace(t, out_axes=(p, *t.out_axes)), shape=shape))
     return add_tangents(parts)
 
 
