@@ -99,9 +99,7 @@ def filled(value: Any, arrays: Sequence[Any]) -> Any:
 
 def same(a: StructuredTangent, b: StructuredTangent) -> bool:
     """Whether two tangents have the very same terms."""
-    return all(
-        len(x) == len(y) and all(map(_same_term, x, y)) for x, y in zip(a.blocks, b.blocks, strict=True)
-    )
+    return all(len(x) == len(y) and all(map(_same_term, x, y)) for x, y in zip(a.blocks, b.blocks, strict=True))
 
 
 def _same_term(a: Term, b: Term) -> bool:
