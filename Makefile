@@ -5,7 +5,7 @@ PYTHON ?= python3
 WORKERS ?= 2
 BIN := .venv/bin
 
-.PHONY: help demo test lint test-all test-newest test-floor bench bench-check bench-gpu fuzz sweep clean
+.PHONY: help demo test lint test-all test-newest test-floor bench bench-check bench-gpu fuzz sweep docs notebooks clean
 
 help:
 	@echo "make demo         time symjac against JAX on five small programs"
@@ -17,6 +17,8 @@ help:
 	@echo "make bench-gpu    time the headline workloads on an accelerator"
 	@echo "make fuzz         compare random programs with JAX (ARGS=\"--seed 0 --n 1000\")"
 	@echo "make sweep        compare every function of JAX's numerical interfaces"
+	@echo "make docs         build the documentation into site/"
+	@echo "make notebooks    run the notebooks and write their outputs (SYMJAC_SMALL=1 for small sizes)"
 	@echo "make clean        remove the environments and the caches"
 
 demo: .venv/.package
@@ -51,8 +53,14 @@ fuzz: .venv/.test
 sweep: .venv/.test
 	$(BIN)/python -m tests.sweep $(ARGS)
 
+docs: .venv/.docs
+	$(BIN)/mkdocs build --strict
+
+notebooks: .venv/.notebooks
+	$(BIN)/python tools/run_notebooks.py $(ARGS)
+
 clean:
-	rm -rf .venv .venvs .pytest_cache .ruff_cache .hypothesis build dist
+	rm -rf site .venv .venvs .pytest_cache .ruff_cache .hypothesis build dist
 	find symjac tests tools -name __pycache__ -type d -exec rm -rf {} +
 
 # The stamps: an environment is installed again when pyproject.toml changes.
@@ -63,6 +71,6 @@ clean:
 	$(BIN)/python -m pip install --quiet --editable .
 	@touch $@
 
-.venv/.test .venv/.lint: .venv/.%: .venv/.package
+.venv/.test .venv/.lint .venv/.docs .venv/.notebooks: .venv/.%: .venv/.package
 	$(BIN)/python -m pip install --quiet --group $*
 	@touch $@

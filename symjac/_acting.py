@@ -20,6 +20,7 @@ from jax import lax
 from symjac._factor import Factor, cast, common_dtype, contract
 from symjac._index_map import Affine, IndexMap, Label, is_static, plain, spread, union
 from symjac._merge import align, densify
+from symjac._record import note
 from symjac._tangent import StructuredTangent, Term, pull
 
 # A selection matrix up to this many elements is a constant of the program; a larger one is computed.
@@ -126,6 +127,8 @@ def _freed(term: Term, axis: int, dtype: Any) -> Term:
     if _is_free(term, axis):
         return term
     own = term.out_axes[axis]
+    if own.labels:
+        note("along an axis")
     label = Label(own.size)
     out_axes = (*term.out_axes[:axis], plain(label), *term.out_axes[axis + 1 :])
     return Term((*term.factors, _selection(label, own, dtype)), out_axes, term.in_axes)

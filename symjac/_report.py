@@ -27,8 +27,8 @@ class Row:
         cost: What symjac computes for it: floating-point operations, and bytes written.
         jax_cost: What JAX's transform pays for it: its own cost, once for each direction.
         fallback: Empty, or why it was done densely: "no rule" or "declined".
-        notes: What else happened: "joined" where terms of different structure became one, "made dense" where a
-            primitive acts along axes that had structure.
+        notes: What else happened: "joined" where terms of different structure became one array, "along an axis" where
+            the primitive acts along an axis that had structure, "made dense" where a map could not be kept.
         order: The products of arrays that were computed for it, in their order.
         depth: The number of calls, loops and branches that it is inside of.
         times: How often it is run: the number of steps of the scans that it is inside of.
@@ -271,7 +271,9 @@ def _about_join(row: Row) -> str:
             f"At `{row.primitive}`{_at(row)} terms that differ in structure became one array: return them as separate "
             "outputs, or add them in another order, if they need not meet."
         )
-    return f"`{row.primitive}`{_at(row)} acts along an axis that had structure, which is dense from there on."
+    if "along an axis" in row.notes:
+        return f"`{row.primitive}`{_at(row)} acts along an axis that had structure, which is dense from there on."
+    return f"`{row.primitive}`{_at(row)} reads positions that the structure cannot follow, and is dense from there on."
 
 
 def _at(row: Row) -> str:
