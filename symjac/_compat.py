@@ -15,7 +15,7 @@ from jax._src import config, core, source_info_util, util
 from jax._src.array import ArrayImpl as ArrayImpl
 from jax._src.core import AbstractValue as AbstractValue
 from jax._src.core import trace_state_clean as trace_state_clean
-from jax._src.interpreters import partial_eval
+from jax._src.interpreters import ad, partial_eval
 from jax._src.sharding_impls import UNSPECIFIED as UNSPECIFIED
 from jax._src.lax.lax import _convert_element_type
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn
@@ -220,3 +220,17 @@ def inner_jaxprs(params: Any) -> list[Jaxpr]:
 def scopes_of(eqn: Any) -> str:
     """Returns the named scopes that an equation was traced in, the outermost first, separated by slashes."""
     return str(eqn.source_info.name_stack)
+
+
+ragged_dot_p = lax_internal.ragged_dot_general_p
+stop_gradient_p = getattr(lax_internal, "stop_gradient_p", None)
+nonlinear_primitives = {
+    primitive
+    for module in (lax_internal, lax, lax.linalg)
+    for primitive in vars(module).values()
+    if isinstance(primitive, core.Primitive)
+    and primitive not in ad.primitive_transposes
+    and primitive not in getattr(ad, "fancy_transposes", {})
+    and primitive is not stop_gradient_p
+}
+"""Primitives of `jax.lax` that are linear in no operand, for they have no transpose."""

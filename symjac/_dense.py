@@ -15,14 +15,24 @@ from symjac._dependence import dependent_outputs
 from symjac._factor import Factor
 from symjac._index_map import Label, plain
 from symjac._materialise import materialise
-from symjac._tangent import StructuredTangent, Term, zero
+from symjac._tangent import StructuredTangent, Term, replace, zero
 
 
-def map_over_basis(eqn: Any, operands: Sequence[Any], in_shapes: Sequence[tuple[int, ...]]) -> list[Any]:
-    """The results of an equation: one `vmap` over the basis of all input leaves that its tangents depend on."""
+def map_over_basis(
+    eqn: Any, operands: Sequence[Any], in_shapes: Sequence[tuple[int, ...]], is_linear: bool = True
+) -> list[Any]:
+    """The results of an equation: one `vmap` over the basis of all input leaves that its tangents depend on.
+
+    Args:
+        eqn: The equation.
+        operands: Its operands.
+        in_shapes: The shapes of the input leaves.
+        is_linear: Whether it is linear in the tangents, so that a basis vector of another leaf gives zero.
+    """
     places = [i for i, x in enumerate(operands) if isinstance(x, StructuredTangent)]
     tangents = [operands[i] for i in places]
-    leaves = [j for j in range(len(in_shapes)) if any(t.blocks[j] for t in tangents)]
+    leaves = [j for j in range(len(in_shapes)) if not is_linear or any(t.blocks[j] for t in tangents)]
+    leaves = [j for j in leaves if 0 not in in_shapes[j]]
     flags = dependent_outputs(eqn, [isinstance(x, StructuredTangent) for x in operands])
 
     def bind(*rows: Any) -> list[Any]:
@@ -35,8 +45,19 @@ def map_over_basis(eqn: Any, operands: Sequence[Any], in_shapes: Sequence[tuple[
         outs = bind(*(jnp.zeros(t.shape, t.dtype) for t in tangents))
         return [_zero(out, in_shapes) if flag else out for out, flag in zip(outs, flags, strict=True)]
     basis = [_rows(tangent, leaves) for tangent in tangents]
-    outs = jax.vmap(bind, out_axes=[0 if flag else None for flag in flags])(*basis)
-    return [_tangent(out, leaves, in_shapes) if flag else out for out, flag in zip(outs, flags, strict=True)]
+    # What does not depend on the tangents may still come out mapped, from what is not known inside.
+    outs = jax.vmap(bind, out_axes=0 if _is_opaque(eqn) else [0 if flag else None for flag in flags])(*basis)
+    results = []
+    for out, flag in zip(outs, flags, strict=True):
+        if flag:
+            results.append(replace(_tangent(out, leaves, in_shapes), is_linear=is_linear))
+        else:
+            results.append(lax.index_in_dim(out, 0, keepdims=False) if _is_opaque(eqn) else out)
+    return results
+
+
+def _is_opaque(eqn: Any) -> bool:
+    return len(eqn.outvars) > 1 and eqn.primitive.name not in ("scan", "while", "cond")
 
 
 def _zero(out: Any, in_shapes: Sequence[tuple[int, ...]]) -> StructuredTangent:

@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import jax.numpy as jnp
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
 from symjac import _compat
 
 
 def dependent_outputs(eqn: Any, flags: Sequence[bool]) -> list[bool]:
-    """Returns for each result of an equation whether it depends on a flagged operand."""
+    """Returns for each result of an equation whether it depends on a flagged operand.
+
+    Of what is not known inside, integers do not: they hold no tangents.
+    """
     name, params = eqn.primitive.name, eqn.params
     if name == "scan":
         return through_scan(params["jaxpr"], flags, *_compat.scan_sizes(params))
@@ -25,7 +29,9 @@ def dependent_outputs(eqn: Any, flags: Sequence[bool]) -> list[bool]:
     if isinstance(inner, ClosedJaxpr | Jaxpr) and len(_opened(inner).outvars) == len(eqn.outvars):
         if len(_opened(inner).invars) == len(flags):
             return through(inner, flags)
-    return [any(flags)] * len(eqn.outvars)
+    if len(eqn.outvars) == 1:
+        return [any(flags)]
+    return [any(flags) and _is_inexact(v.aval) for v in eqn.outvars]
 
 
 def through(jaxpr: Any, flags: Sequence[bool]) -> list[bool]:
@@ -64,3 +70,7 @@ def through_while(jaxpr: Any, flags: Sequence[bool], n_consts: int) -> list[bool
         if grown == carry:
             return carry
         carry = grown
+
+
+def _is_inexact(aval: Any) -> bool:
+    return hasattr(aval, "dtype") and jnp.issubdtype(aval.dtype, jnp.inexact)

@@ -22,6 +22,7 @@ from jax.extend.core import Jaxpr, Literal, Primitive
 from symjac import _compat
 from symjac._dense import map_over_basis
 from symjac._describe import describe
+from symjac._linearity import is_linear_equation
 from symjac._materialise import materialise as _materialise
 from symjac._merge import compact, settle
 from symjac._program import LinearProgram
@@ -209,7 +210,10 @@ def _apply_rule(eqn: Any, operands: Sequence[Any], shared: Sequence[bool]) -> tu
     rule = _rules.get(eqn.primitive)
     fallback = "no rule"
     results: Any = NotImplemented
-    if rule is not None:
+    linear = _is_linear(eqn, operands)
+    if not linear and eqn.primitive not in _compat.call_primitives:
+        fallback = "not linear"
+    elif rule is not None:
         arrays = [
             x if isinstance(x, StructuredTangent) or not _is_literal(x) else np.asarray(x).astype(atom.aval.dtype)
             for x, atom in zip(operands, eqn.invars, strict=True)
@@ -220,11 +224,19 @@ def _apply_rule(eqn: Any, operands: Sequence[Any], shared: Sequence[bool]) -> tu
         if eqn.primitive.name != "custom_lin":  # Forward mode of a custom_vjp function, which JAX refuses below.
             _lost(eqn, operands, fallback)
         in_shapes = next(x.in_shapes for x in operands if isinstance(x, StructuredTangent))
-        results = map_over_basis(eqn, operands, in_shapes)
+        results = map_over_basis(eqn, operands, in_shapes, linear)
     elif not eqn.primitive.multiple_results:
         results = [results]
     pairs = zip(results, shared, strict=True)
     return [settle_tangent(x) if flag and isinstance(x, StructuredTangent) else x for x, flag in pairs], fallback
+
+
+def _is_linear(eqn: Any, operands: Sequence[Any]) -> bool:
+    """Whether an equation and its tangents are linear in the tangents of the program."""
+    own = [isinstance(x, StructuredTangent) for x in operands]
+    if not all(x.is_linear for x in operands if isinstance(x, StructuredTangent)):
+        return False
+    return eqn.primitive in _compat.call_primitives or is_linear_equation(eqn, own)
 
 
 def _is_literal(value: Any) -> bool:

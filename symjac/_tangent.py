@@ -326,12 +326,15 @@ class StructuredTangent:
         dtype: Its dtype.
         in_shapes: The shapes of the input leaves.
         blocks: For each input leaf the terms whose sum is the Jacobian; none where it is zero.
+        is_linear: Whether the intermediate is linear in the tangents. One that is not holds its value for each basis
+            vector, and no rule may take it.
     """
 
     shape: tuple[int, ...]
     dtype: np.dtype
     in_shapes: tuple[tuple[int, ...], ...]
     blocks: tuple[tuple[Term, ...], ...]
+    is_linear: bool = True
 
     @property
     def is_zero(self) -> bool:

@@ -30,7 +30,7 @@ def deflinear_elementwise(primitive: Primitive) -> None:
 deflinear_elementwise(lax.copy_p)
 deflinear_elementwise(_compat.name_p)
 deflinear_elementwise(_compat.sharding_constraint_p)
-for _primitive in (_compat.reshard_p, _compat.pvary_p):
+for _primitive in (_compat.reshard_p, _compat.pvary_p, _compat.stop_gradient_p):
     if _primitive is not None:
         deflinear_elementwise(_primitive)
 

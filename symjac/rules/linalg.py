@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 from jax import lax
-from jax.extend.core import Jaxpr, Literal
 
 from symjac import _compat
 from symjac._acting import Action, Operand, act, cast_action
-from symjac._interpreter import interpret, register
+from symjac._interpreter import register
+from symjac._linearity import is_linear
+from symjac._solving import solve
 from symjac._tangent import StructuredTangent
 
 
@@ -77,9 +78,10 @@ def _fft_along(x: StructuredTangent, axis: int, kind: lax.FftType, length: int) 
 
 @register(lax.linear_solve_p)
 def _custom_linear_solve_rule(*operands: Any, const_lengths: Any, jaxprs: Any) -> list[Any]:
-    """Interprets the solver on the tangents of the right-hand sides, where it is a direct one.
+    """Solves for the columns of the factors that carry the solved axes, where the solver is a direct one.
 
-    Keeps what its equations keep; declines for a solver that is not linear equation by equation, an iterative one say.
+    Keeps the deltas of the axes that the solver keeps; declines for several right-hand sides, and for a solver that is
+    not linear equation by equation, an iterative one say.
     """
     counts = list(const_lengths)
     start = sum(counts[:2])
@@ -87,63 +89,13 @@ def _custom_linear_solve_rule(*operands: Any, const_lengths: Any, jaxprs: Any) -
     if any(isinstance(x, StructuredTangent) for x in operands[: sum(counts)]):
         return NotImplemented
     jaxpr, closed_over = _compat.opened(jaxprs.solve)
-    args = [*closed_over, *consts, *rhs]
-    if len(jaxpr.outvars) != len(rhs) or not _is_linear(jaxpr, [isinstance(x, StructuredTangent) for x in args]):
+    flags = [False] * (len(jaxpr.invars) - len(rhs)) + [True] * len(rhs)
+    if len(rhs) != 1 or len(jaxpr.outvars) != 1 or not is_linear(jaxpr, flags):
         return NotImplemented
-    return interpret(jaxpr, args)
 
+    def bind(array: Any) -> Any:
+        arrays = [*operands[: sum(counts)], array]
+        return lax.linear_solve_p.bind(*arrays, const_lengths=const_lengths, jaxprs=jaxprs)[0]
 
-_LINEAR = {
-    lax.broadcast_in_dim_p,
-    lax.convert_element_type_p,
-    lax.copy_p,
-    lax.fft_p,
-    lax.neg_p,
-    lax.reduce_sum_p,
-    lax.reshape_p,
-    lax.rev_p,
-    lax.slice_p,
-    lax.squeeze_p,
-    lax.transpose_p,
-    lax.real_p,
-    lax.imag_p,
-    lax.conj_p,
-    *(p for p in (_compat.tile_p, _compat.unstack_p, _compat.device_put_p) if p is not None),
-}
-# Linear in all operands together.
-_JOINTLY_LINEAR = {lax.add_p, lax.sub_p, lax.concatenate_p, lax.complex_p, _compat.add_any_p, _compat.stack_p}
-# Linear in each operand, if the others do not depend on it.
-_MULTILINEAR = {lax.mul_p, lax.dot_general_p}
-# Linear in one operand.
-_LINEAR_IN = {
-    lax.div_p: 0,
-    lax.gather_p: 0,
-    lax.dynamic_slice_p: 0,
-    lax.linalg.triangular_solve_p: 1,
-    lax.linalg.tridiagonal_solve_p: 3,
-}
-
-
-def _is_linear(jaxpr: Jaxpr, flags: Sequence[bool]) -> bool:
-    """Whether each equation of a jaxpr is linear in what depends on the flagged inputs."""
-    tainted = {var for var, flag in zip(jaxpr.invars, flags, strict=True) if flag}
-    for eqn in jaxpr.eqns:
-        own = [not isinstance(atom, Literal) and atom in tainted for atom in eqn.invars]
-        if not any(own):
-            continue
-        if not _is_linear_equation(eqn, own):
-            return False
-        tainted.update(eqn.outvars)
-    return True
-
-
-def _is_linear_equation(eqn: Any, own: Sequence[bool]) -> bool:
-    primitive = eqn.primitive
-    if primitive in _compat.call_primitives:
-        inner, consts = _compat.called_jaxpr(eqn.params)
-        return _is_linear(inner, [False] * len(consts) + list(own))
-    if primitive in _LINEAR_IN:
-        return [i for i, flag in enumerate(own) if flag] == [_LINEAR_IN[primitive]]
-    if primitive in _MULTILINEAR:
-        return sum(own) == 1
-    return primitive in _LINEAR or (primitive in _JOINTLY_LINEAR and all(own))
+    solved = solve(rhs[0], bind, jaxpr, [*closed_over, *consts])
+    return solved if solved is NotImplemented else [solved]
