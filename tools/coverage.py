@@ -191,8 +191,9 @@ def page(rows: dict[str, Entry]) -> str:
     lines = [
         "# Coverage",
         "",
-        "Every primitive of JAX that can meet a tangent: those with a transpose rule, the loops and the calls. The kind",
-        "is what the engine was observed to do in the case that is named. `python tools/coverage.py` makes this page.",
+        "Every primitive of JAX that can meet a tangent: those with a transpose rule, the loops and the calls. The",
+        "kind is what the engine was observed to do in the case that is named.",
+        "`python tools/coverage.py` makes this page.",
         "",
         *(f"* **{kind}** ({counts[kind]}): {meaning}." for kind, meaning in KINDS.items()),
         "",

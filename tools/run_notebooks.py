@@ -11,8 +11,8 @@ import sys
 import time
 from pathlib import Path
 
-import nbformat
-from nbclient import NotebookClient
+import nbformat  # pyright: ignore[reportMissingImports]
+from nbclient import NotebookClient  # pyright: ignore[reportMissingImports]
 
 FOLDER = Path(__file__).resolve().parent.parent / "notebooks"
 
