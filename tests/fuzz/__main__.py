@@ -101,7 +101,7 @@ def _report(seed: int, program: Program, outcome: Outcome, options: argparse.Nam
     if options.traceback and kind.startswith("raises"):
         try:
             jax.make_jaxpr(
-                getattr(symjac, "jacfwd" if outcome.transform == "linearize" else outcome.transform)(program.function(), program.argnums, holomorphic=program.holomorphic)
+                getattr(symjac, "jacfwd" if outcome.transform in ("linearize", "outer") else outcome.transform)(program.function(), program.argnums, holomorphic=program.holomorphic)
             )(*program.arguments())
         except Exception:
             print("".join(traceback.format_exc().split("---")[0].splitlines(keepends=True)[-9:]))

@@ -11,7 +11,7 @@ import numpy as np
 
 import symjac
 
-from .compare import Outcome, Result, difference, interpreted
+from .compare import Outcome, Result, difference, interpreted, traced_function
 from .program import Program, const
 
 
@@ -20,7 +20,7 @@ def compare_jacobian(program: Program) -> Outcome:
     args = program.arguments()
     if {np.asarray(arg).dtype.name for arg in args} != {"float64"}:
         return Outcome("skipped", "linearize", "not in double precision")
-    f = _of_floats(program.function())
+    f = _of_floats(traced_function(program))
     dense = jax.jacfwd(f, tuple(range(len(args))))
     try:
         if not jax.tree.leaves(jax.eval_shape(f, *args)):

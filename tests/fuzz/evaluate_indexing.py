@@ -105,7 +105,10 @@ def scatter(combine: Callable[[np.ndarray, tuple[np.ndarray, ...], np.ndarray], 
             for value in moved.reshape(-1):
                 combine(flat, (np.zeros(1, np.int64),), np.asarray([value]))
             return [flat.reshape(x.shape)]
-        positions, valid = _positions(starts, x.shape, sizes, kept, eqn.params["mode"])
+        # XLA drops what lies outside, unless it is to be clipped.
+        clips = eqn.params["mode"] == GatherScatterMode.CLIP
+        mode = GatherScatterMode.CLIP if clips else GatherScatterMode.FILL_OR_DROP
+        positions, valid = _positions(starts, x.shape, sizes, kept, mode)
         inside = np.broadcast_to(valid, moved.shape)
         combine(result, tuple(p[inside] for p in positions), moved[inside])
         return [result]

@@ -1,0 +1,66 @@
+"""Failures that the fuzzer found, as plain tests."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from helpers import array, check_against_jax
+from jax import lax
+
+import symjac
+
+X = array(0, 3)
+MATRIX = array(1, 3, 3) + 4 * np.eye(3, dtype=np.float32)
+
+
+def test_the_hessian_of_a_solve_knows_its_matrix():
+    """The factorisation is behind a `stop_gradient`: the derivative with respect to the matrix is the primitive's."""
+
+    def f(x):
+        return jnp.linalg.solve(MATRIX + jnp.tanh(x)[:, None], x)
+
+    check_against_jax(f, X, transform="hessian")
+    np.testing.assert_allclose(jax.jacfwd(symjac.jacfwd(f))(X), jax.hessian(f)(X), atol=1e-6)
+
+
+def test_a_batch_of_solves_keeps_its_deltas():
+    matrices = array(2, 4, 3, 3) + 4 * np.eye(3, dtype=np.float32)[None]
+    _, jacobian = symjac.linearize(lambda x: jax.vmap(jnp.linalg.solve)(matrices, x), array(3, 4, 3))
+    assert jacobian.nse == 36
+
+
+@pytest.mark.parametrize("index", [np.array([0, 2, 2, 1]), np.array([3, 3, 0, 1])])
+def test_a_batch_of_solves_of_gathered_rows(index):
+    matrices = array(2, 4, 3, 3) + 4 * np.eye(3, dtype=np.float32)[None]
+    check_against_jax(lambda x: jax.vmap(jnp.linalg.solve)(matrices, x[index]), array(3, 4, 3))
+
+
+def test_the_hessian_of_a_maximum_of_windows():
+    """JAX cannot differentiate the reduction of pairs that finds the positions."""
+
+    def f(x):
+        return lax.reduce_window(x, -np.inf, lax.max, (2,), (2,), "SAME") ** 2
+
+    check_against_jax(f, array(4, 5), transform="hessian")
+
+
+def test_interior_padding_in_reverse():
+    """JAX's transposes pass NumPy's integers."""
+    check_against_jax(lambda x: lax.pad(x, np.float32(0), ((2, 1, 2), (-1, 1, 2))), array(5, 2, 2), transform="jacrev")
+
+
+def test_a_function_of_nothing():
+    check_against_jax(lambda x: jax.jit(lambda y: lax.pad(y, y.sum(), ((1, 0, 1),)))(x), array(6, 0))
+
+
+def test_cut_off_entries_stay_out():
+    def f(x):
+        rest = lax.pad(x, np.float32(0), ((0, -1, 0),))
+        return rest / jnp.sqrt(1 + jnp.sum(rest**2, axis=0, keepdims=True))
+
+    check_against_jax(f, array(7, 5))
+
+
+@pytest.mark.parametrize("f", [jnp.cumprod, lambda x: jnp.delete(x, 1), jnp.ediff1d])
+def test_flattened(f):
+    check_against_jax(f, array(8, 4, 3))
