@@ -71,10 +71,15 @@ class LinearForm:
 
 
 class Packed(eqx.Module):
-    """Terms that can leave a compiled function."""
+    """A Jacobian that can leave a compiled function, but for the trees of its inputs and outputs."""
 
     arrays: tuple[Any, ...]
-    layout: Layout = eqx.field(static=True)
+    form: Layout | LinearForm = eqx.field(static=True)
+
+    @property
+    def layout(self) -> Layout:
+        """How terms make the Jacobian."""
+        return layout_of(self.form) if isinstance(self.form, LinearForm) else self.form
 
 
 def defer(

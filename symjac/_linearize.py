@@ -17,7 +17,7 @@ from symjac._apply import product
 from symjac._arguments import Call, leaves_and_key, split
 from symjac._call import NeedsValuesError, _check_callable, _flat, _Outputs
 from symjac._cost import cost
-from symjac._deferred import defer
+from symjac._deferred import Packed, defer
 from symjac._holomorphic import antilinear_equation
 from symjac._interpreter import push_basis
 from symjac._jacobian import Jacobian, Trees
@@ -96,7 +96,7 @@ class _Finish:
     trees: Trees
     has_aux: bool
 
-    def __call__(self, computed: tuple[Sequence[Array], Jacobian, Sequence[Array]]) -> Any:
+    def __call__(self, computed: tuple[Sequence[Array], Packed, Sequence[Array]]) -> Any:
         values, jacobian, aux = computed
         output = self.outputs.tree.unflatten(values)
         jacobian = Jacobian(jacobian.arrays, jacobian.form, self.trees)
@@ -158,7 +158,7 @@ def _known(const: Any) -> np.ndarray | None:
     return np.asarray(const) if const.size <= _MOST_KNOWN else None
 
 
-def _product_cost(jacobian: Jacobian) -> float:
+def _product_cost(jacobian: Packed) -> float:
     """What a product with a vector costs by terms, or with the transpose, whichever is dearer."""
     costs = []
     for form in (jacobian.layout, jacobian.layout.transposed()):
@@ -172,7 +172,7 @@ def _deferred(function: TracedFunction, consts: Sequence[Array], leaves: Sequenc
     active = [position for position, i in enumerate(inputs) if i in function.active]
     outs = [_leaf(aval) for aval in function.output_avals]
     values, aux, form, arrays = defer(function, consts, leaves, ins, outs, active)
-    return values, Jacobian(arrays, form, None), aux
+    return values, Packed(arrays, form), aux
 
 
 def _evaluate(function: TracedFunction, consts: Sequence[Array], leaves: Sequence[Array], inputs: Sequence[int]) -> Any:
@@ -218,12 +218,12 @@ def _linearized_eagerly(fun: Callable[..., Any], call: Call, has_aux: bool) -> A
 
 def _jacobian(
     tangents: Sequence[StructuredTangent], outputs: Sequence[Any], inputs: Sequence[Any], active: Sequence[int]
-) -> Jacobian:
+) -> Packed:
     """Stores the tangents of the inexact outputs; the trees are not known here."""
     remaining = iter(tangents)
     rows = [next(remaining) if is_inexact(aval) else None for aval in outputs]
     layout, arrays = pack(rows, [_leaf(aval) for aval in outputs], [_leaf(aval) for aval in inputs], active)
-    return Jacobian(arrays, layout, None)
+    return Packed(arrays, layout)
 
 
 def _leaf(aval: Any) -> Leaf:

@@ -7,7 +7,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import lineax as lx
+import lineax as lx  # pyright: ignore[reportMissingImports]
 import numpy as np
 
 from symjac import _apply, _diagonal

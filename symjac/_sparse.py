@@ -65,7 +65,7 @@ def spy(layout: Layout, arrays: Sequence[Any], ax: Any = None) -> Any:
     """Draws the pattern, and returns the axes."""
     if ax is None:
         try:
-            from matplotlib import pyplot
+            from matplotlib import pyplot  # pyright: ignore[reportMissingImports]
         except ImportError as error:
             raise ImportError("Jacobian.spy needs the package matplotlib, which is not installed.") from error
         ax = pyplot.gca()

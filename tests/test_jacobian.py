@@ -506,7 +506,7 @@ def test_bad_input():
     _, jacobian = symjac.linearize(lambda x: MATRIX @ x, X)
     with pytest.raises(ValueError, match=r"\(5,\).*\(6,\)"):
         jacobian @ jnp.ones(5)
-    with pytest.raises(TypeError, match="int32.*float32"):
+    with pytest.raises(TypeError, match=r"int32.*float32"):
         jacobian @ jnp.ones(6, jnp.int32)
     with pytest.raises(TypeError, match="1 tangent"):
         jacobian(X, X)

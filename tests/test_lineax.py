@@ -34,7 +34,7 @@ def pair(p):
 OPERATORS = {
     "identity": (lambda x: x + 1, X, "IdentityLinearOperator"),
     "diagonal": (lambda x: jnp.sin(x) + 2 * x, X, "DiagonalLinearOperator"),
-    "diagonal_tree": (lambda p: {"a": p["a"] * 2, "b": -p["b"]}, {"a": X, "b": array(3, 2, 2)}, "DiagonalLinearOperator"),
+    "diagonal_tree": (lambda p: (p[0] * 2, -p[1]), (X, array(3, 2, 2)), "DiagonalLinearOperator"),
     "tridiagonal": (implicit_heat, X, "TridiagonalLinearOperator"),
     "dense": (lambda x: WELL_CONDITIONED @ x, X, "MatrixLinearOperator"),
     "periodic": (periodic_heat, X, "JacobianOperator"),
