@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+import os
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jax._src import ad_checkpoint, ad_util, custom_derivatives, dispatch, pjit
-from jax._src.lax import lax as lax_internal
 from jax import lax
-from jax._src import config, core, source_info_util, util
+from jax._src import ad_checkpoint, ad_util, config, core, custom_derivatives, dispatch, pjit, source_info_util, util
 from jax._src.array import ArrayImpl as ArrayImpl
 from jax._src.core import AbstractValue as AbstractValue
 from jax._src.core import trace_state_clean as trace_state_clean
 from jax._src.interpreters import ad, partial_eval
-from jax._src.sharding_impls import UNSPECIFIED as UNSPECIFIED
+from jax._src.lax import lax as lax_internal
 from jax._src.lax.lax import _convert_element_type
+from jax._src.sharding_impls import UNSPECIFIED as UNSPECIFIED
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn
 from jax.extend.core import array_types as core_array_types
+from jax.tree_util import PyTreeDef
 
 
 def with_element_type(x: jax.Array, dtype: Any, weak_type: bool) -> jax.Array:
@@ -81,6 +81,20 @@ def has_custom_rules(jaxpr: Jaxpr) -> bool:
     )
 
 
+def has_rules_of_the_user(jaxpr: Jaxpr) -> bool:
+    """Whether a jaxpr, or one inside it, holds derivative rules other than those that JAX's own functions have."""
+    for eqn in jaxpr.eqns:
+        if eqn.primitive.name in _CUSTOM_RULES:
+            called = eqn.params.get("call_jaxpr")
+            source = "" if called is None else str(called.jaxpr.debug_info.func_src_info)
+            if _JAX_DIRECTORY not in source:
+                return True
+        if any(map(has_rules_of_the_user, core.jaxprs_in_params(eqn.params))):
+            return True
+    return False
+
+
+_JAX_DIRECTORY = os.path.dirname(jax.__file__)
 _CUSTOM_RULES = ("custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr", "custom_lin", "custom_vmap_call")
 
 
@@ -133,6 +147,7 @@ name_p = ad_checkpoint.name_p
 stack_p = getattr(lax, "stack_p", None)
 unstack_p = getattr(lax, "unstack_p", None)
 tile_p = getattr(lax, "tile_p", None)
+polynomial_p = getattr(lax, "polynomial_p", None)
 reshard_p = getattr(pjit, "reshard_p", None)
 pvary_p = getattr(core, "pvary_p", None)
 call_primitives = {
@@ -234,3 +249,8 @@ nonlinear_primitives = {
     and primitive is not stop_gradient_p
 }
 """Primitives of `jax.lax` that are linear in no operand, for they have no transpose."""
+
+
+def composed(outer: PyTreeDef, inner: PyTreeDef) -> PyTreeDef:
+    """Returns the tree that has another one at each of its leaves."""
+    return outer.compose(inner)  # pyright: ignore[reportAttributeAccessIssue]

@@ -209,3 +209,19 @@ def _device_put_rule(*operands: Any, **_: Any) -> list[Any]:
 def _optimization_barrier_rule(*operands: Any) -> list[Any]:
     """Every operand passes through. Keeps every structure."""
     return list(operands)
+
+
+if _compat.polynomial_p is not None:
+
+    @register(_compat.polynomial_p)
+    def _polynomial_rule(x: Any, *coefficients: Any, **_: Any) -> StructuredTangent:
+        """The sum of the coefficients' tangents, each times a power of x. Keeps every delta; declines for a tangent x."""
+        if isinstance(x, StructuredTangent):
+            return NotImplemented
+        parts, power = [], None
+        for c in coefficients:  # ascending; one without a tangent is zero, for the program is linear
+            if isinstance(c, StructuredTangent):
+                wide = c if c.shape else c.map(lambda term: term.broadcast(np.shape(x), ()), shape=np.shape(x))
+                parts.append(wide if power is None else wide.scaled(power))
+            power = x if power is None else lax.mul(power, x)
+        return add_tangents(parts)
