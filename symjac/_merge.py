@@ -1,6 +1,6 @@
 """Sums of terms: the three merges that keep them short, and the join.
 
-* *common prefix*: terms whose factors begin with the same arrays and differ only in factors over out labels add those;
+* *common factors*: terms with the same axes that have factors in common add what differs, where the sum is small;
 * *same pattern*: two terms whose join holds no more than the two apart are joined;
 * *join*: where all terms together hold as much as their join, or are too many, each delta that they share is kept and
   the other axes become dense.
@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from symjac._factor import Factor, add, contract, multiply, scalar
+from symjac._factor import Factor, add, common_dtype, contract, multiply, scalar
 from symjac._index_map import Affine, Indexed, IndexMap, Label, is_static, plain, union
 from symjac._materialise import assemble
 from symjac._record import is_recording, note
@@ -199,30 +199,46 @@ def join(terms: Sequence[Term], dtype: Any, found: Alignment) -> Term:
     return joined
 
 
-def _merge_prefix(a: Term, b: Term) -> Term | None:
-    """Adds the trailing factors of two terms that agree in everything before them."""
+def _merge_common(a: Term, b: Term, room: int = 0) -> Term | None:
+    """Adds what differs in two terms that have the other factors in common; None where the sum takes too much room.
+
+    Args:
+        a: A term.
+        b: A term with the same axes.
+        room: The number of elements that the sum may have, where it is larger than what is added.
+    """
     if a.out_axes != b.out_axes or a.in_axes != b.in_axes:
         return None
-    common = [f for f in a.factors if any(f is g for g in b.factors)]
-    rest_a = [f for f in a.factors if not any(f is g for g in common)]
-    rest_b = [f for f in b.factors if not any(f is g for g in common)]
-    extra = union(f.labels for f in (*rest_a, *rest_b))
-    largest = max((f.size for f in (*rest_a, *rest_b)), default=1)
-    if math.prod(label.size for label in extra) > largest:
+    common = [f for f in a.factors if any(_is_same(f, g) for g in b.factors)]
+    rests = [[f for f in term.factors if not any(_is_same(f, g) for g in common)] for term in (a, b)]
+    outside = {*a.axis_labels, *(label for f in common for label in f.labels)}
+    carried = [union(f.labels for f in rest) for rest in rests]
+    both = set(carried[0]) & set(carried[1])
+    needed = [[label for label in labels if label in outside or label in both] for labels in carried]
+    largest = max((f.size for rest in rests for f in rest), default=1)
+    if math.prod(label.size for label in union(needed)) > max(largest, room):
         return None
-    everywhere = {*a.axis_labels, *(label for f in common for label in f.labels)}
-    both = {each for f in rest_a for each in f.labels} & {each for f in rest_b for each in f.labels}
-    if not set(extra) <= everywhere | both:
+    work = max(math.prod(label.size for label in labels) for labels in carried)
+    if any(set(keep) < set(labels) for keep, labels in zip(needed, carried, strict=True)) and work > _SLACK**2 * room:
         return None
-    return replace(a, factors=(*common, add(_product(rest_a), _product(rest_b))))
+    return replace(a, factors=(*common, add(*(_product(rest, keep) for rest, keep in zip(rests, needed, strict=True)))))
 
 
-def _product(factors: Sequence[Factor]) -> Factor:
-    return reduce(multiply, factors) if factors else scalar(1, np.int32)
+def _is_same(a: Factor, b: Factor) -> bool:
+    return a is b or (a.array is b.array and a.labels == b.labels and a.precision == b.precision)
+
+
+def _product(factors: Sequence[Factor], keep: Sequence[Label]) -> Factor:
+    """The product of factors, summed over the labels that are not kept."""
+    if not factors:
+        return scalar(1, np.int32)
+    if set(keep) >= set(union(factor.labels for factor in factors)):
+        return reduce(multiply, factors)
+    return contract(factors, keep, common_dtype(*(factor.dtype for factor in factors)))
 
 
 def _merge_pair(a: Term, b: Term, dtype: Any) -> Term | None:
-    merged = _merge_prefix(a, b)
+    merged = _merge_common(a, b)
     if merged is not None:
         return merged
     if a.is_pending or b.is_pending:
@@ -298,14 +314,30 @@ def compact(tangent: StructuredTangent) -> StructuredTangent:
     """
     blocks = []
     for block, in_shape in zip(tangent.blocks, tangent.in_shapes, strict=True):
-        terms = _join_clusters(block, tangent.dtype, slack=_SLACK)
+        size = tangent.size * math.prod(in_shape)
+        terms = _join_clusters(_merge_all(block, size // _SLACK**2), tangent.dtype, slack=_SLACK)
         if len(terms) > 1:
             found = align(terms)
             held = sum(term.stored for term in terms)
-            if found.size <= _SLACK * min(held, tangent.size * math.prod(in_shape) // _SLACK**2):
+            if found.size <= _SLACK * min(held, size // _SLACK**2):
                 terms = (join(terms, tangent.dtype, found),)
         blocks.append(terms)
     return replace(tangent, blocks=tuple(blocks))
+
+
+def _merge_all(terms: Sequence[Term], room: int) -> list[Term]:
+    """Merges each term into an earlier one with which it has a factor in common, where the sum has room."""
+    total: list[Term] = []
+    for term in terms:
+        for i, other in enumerate(total):
+            shares = any(_is_same(f, g) and f.labels for f in term.factors for g in other.factors)
+            merged = _merge_common(other, term, room) if shares else None
+            if merged is not None:
+                total[i] = merged
+                break
+        else:
+            total.append(term)
+    return total
 
 
 def add_tangents(tangents: Sequence[StructuredTangent], dtype: Any = None) -> StructuredTangent:
