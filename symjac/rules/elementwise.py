@@ -114,6 +114,21 @@ def _div_rule(x: Any, y: Any, **_: Any) -> StructuredTangent:
     return _stretched(x, shape).map(lambda term: term.divided(y))
 
 
+if _compat.polynomial_p is not None:
+
+    @register(_compat.polynomial_p, elementwise=True)
+    def _polynomial_rule(x: Any, *coefficients: Any, **_: Any) -> StructuredTangent:
+        """sum_k J_k[s, p] x[s]^k: each coefficient's terms times a power. Keeps every delta."""
+        if isinstance(x, StructuredTangent):
+            return NotImplemented
+        power, parts = jnp.ones_like(x), []
+        for coefficient in coefficients:
+            if isinstance(coefficient, StructuredTangent):
+                parts.append(_stretched(coefficient, np.shape(x)).scaled(power))
+            power = lax.mul(power, jnp.asarray(x))
+        return add_tangents(parts)
+
+
 @register(lax.convert_element_type_p, elementwise=True)
 def _convert_element_type_rule(x: StructuredTangent, *, new_dtype: Any, **_: Any) -> StructuredTangent:
     """Notes the new dtype; values are converted where they are computed. Keeps every structure."""
@@ -215,7 +230,7 @@ if _compat.polynomial_p is not None:
 
     @register(_compat.polynomial_p)
     def _polynomial_rule(x: Any, *coefficients: Any, **_: Any) -> StructuredTangent:
-        """The sum of the coefficients' tangents, each times a power of x. Keeps every delta; declines for a tangent x."""
+        """The sum of the tangents, each times a power of x. Keeps every delta; declines for a tangent x."""
         if isinstance(x, StructuredTangent):
             return NotImplemented
         parts, power = [], None
