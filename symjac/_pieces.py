@@ -97,7 +97,7 @@ def flat_positions(piece: Piece, shape: tuple[int, ...]) -> np.ndarray:
             index = (piece.start(i) + np.arange(count)).reshape([-1 if k == place else 1 for k in range(rank)])
         else:
             index = spread(axis.index(), axis.labels, piece.complex_labels)
-            index = np.asarray(index).reshape(*np.shape(index), *(1,) * len(piece.windows))
+            index = np.reshape(index, (*np.shape(index), *(1,) * len(piece.windows)))
         valid = valid & (index >= 0) & (index < axis.size)
         flat = flat * shape[i] + index
     shape_of_values = np.shape(piece.values)
