@@ -44,6 +44,7 @@ CASES = [
     case("from bfloat16", lambda x: jnp.sin(x.astype(jnp.float32)), HALF),
     case("bfloat16", lambda x: x * x, HALF),
     case("float16", lambda x: jnp.sin(x) * 2, X.astype(jnp.float16)),
+    case("polynomial", lambda x, c: jnp.polyval(c, x), P, array(9, 3)),
     case("reduce precision", lambda x: lax.reduce_precision(x, 8, 7), X),
     case("copy", lambda x: jnp.copy(x) * 2, X),
     case("checkpoint name", lambda x: checkpoint_name(jnp.sin(x), "sine"), X),
