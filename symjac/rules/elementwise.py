@@ -114,21 +114,6 @@ def _div_rule(x: Any, y: Any, **_: Any) -> StructuredTangent:
     return _stretched(x, shape).map(lambda term: term.divided(y))
 
 
-if _compat.polynomial_p is not None:
-
-    @register(_compat.polynomial_p, elementwise=True)
-    def _polynomial_rule(x: Any, *coefficients: Any, **_: Any) -> StructuredTangent:
-        """sum_k J_k[s, p] x[s]^k: each coefficient's terms times a power. Keeps every delta."""
-        if isinstance(x, StructuredTangent):
-            return NotImplemented
-        power, parts = jnp.ones_like(x), []
-        for coefficient in coefficients:
-            if isinstance(coefficient, StructuredTangent):
-                parts.append(_stretched(coefficient, np.shape(x)).scaled(power))
-            power = lax.mul(power, jnp.asarray(x))
-        return add_tangents(parts)
-
-
 @register(lax.convert_element_type_p, elementwise=True)
 def _convert_element_type_rule(x: StructuredTangent, *, new_dtype: Any, **_: Any) -> StructuredTangent:
     """Notes the new dtype; values are converted where they are computed. Keeps every structure."""
