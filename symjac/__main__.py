@@ -200,7 +200,7 @@ def warm_up() -> None:
 
 def main() -> None:
     """Prints both tables."""
-    parser = argparse.ArgumentParser(prog="python -m symjac", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(prog="python -m symjac", description=__doc__ and __doc__.splitlines()[0])
     parser.add_argument("--n", type=int, default=3000, help="size of A; the other sizes follow it (default: 3000)")
     options = parser.parse_args()
     if options.n < 1:
