@@ -40,7 +40,7 @@ def run(path: Path) -> nbformat.NotebookNode:
 
 def main() -> None:
     """Runs the given notebooks, or all of them."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__ and __doc__.splitlines()[0])
     parser.add_argument("notebooks", nargs="*", type=Path)
     parser.add_argument("--check", action="store_true", help="write nothing")
     options = parser.parse_args()
