@@ -90,7 +90,7 @@ def extra_cases() -> list[Case]:
     """Cases of primitives that the tests of the rules do not need."""
     x = jnp.linspace(0.1, 1.0, 4)
     matrix = np.array([[1.0, 0.0, 2.0, 0.0], [0.0, 3.0, 0.0, 1.0]], np.float32)
-    bcoo, bcsr = sparse.BCOO.fromdense(matrix), sparse.BCSR.fromdense(matrix)
+    bcoo, bcsr = sparse.BCOO.fromdense(jnp.asarray(matrix)), sparse.BCSR.fromdense(jnp.asarray(matrix))
     square = jnp.eye(4) * 3 + jnp.ones((4, 4))
 
     def sharded(x: Any) -> Any:
@@ -106,7 +106,7 @@ def extra_cases() -> list[Case]:
         case("BCOO @ x", lambda x: bcoo @ jnp.sin(x), x),
         case("BCOO.data", lambda d: sparse.BCOO((d, bcoo.indices), shape=bcoo.shape).todense(), bcoo.data),
         case("BCOO.fromdense", lambda x: sparse.BCOO.fromdense(x, nse=4).data, jnp.asarray(matrix)),
-        case("BCOO.T", lambda d: sparse.BCOO((d, bcoo.indices), shape=bcoo.shape).T.todense(), bcoo.data),
+        case("BCOO.T", lambda d: sparse.BCOO((d, bcoo.indices), shape=bcoo.shape).transpose().todense(), bcoo.data),
         case("BCSR @ x", lambda x: bcsr @ jnp.sin(x), x),
         case("BCSR.data", lambda d: sparse.BCSR((d, bcsr.indices, bcsr.indptr), shape=bcsr.shape).todense(), bcsr.data),
         case("shard_map", sharded, x, reverse=False),
