@@ -16,10 +16,11 @@ from jax._src.core import trace_state_clean as trace_state_clean
 from jax._src.interpreters import ad, partial_eval
 from jax._src.lax import lax as lax_internal
 from jax._src.lax.lax import _convert_element_type
-from jax._src.sharding_impls import UNSPECIFIED as UNSPECIFIED
+from jax._src.named_sharding import UNSPECIFIED as UNSPECIFIED
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn
 from jax.extend.core import array_types as core_array_types
-from jax.tree_util import PyTreeDef
+
+from symjac._types import PyTreeDef
 
 
 def with_element_type(x: jax.Array, dtype: Any, weak_type: bool) -> jax.Array:
@@ -27,7 +28,8 @@ def with_element_type(x: jax.Array, dtype: Any, weak_type: bool) -> jax.Array:
     aval = jax.typeof(x)
     if aval.dtype == dtype and aval.weak_type == weak_type:
         return x
-    return _convert_element_type(x, dtype, weak_type)
+    converted: Any = _convert_element_type(x, dtype, weak_type)
+    return converted
 
 
 def opened(closed: ClosedJaxpr) -> tuple[Jaxpr, list[Any]]:
@@ -168,8 +170,9 @@ call_primitives = {
 
 def called_jaxpr(params: Any) -> tuple[Jaxpr, list[Any]]:
     """Returns the opened jaxpr that an equation of a call primitive calls, and its constants."""
-    inner = params["jaxpr"] if "jaxpr" in params else params["call_jaxpr"]
-    return opened(inner) if isinstance(inner, ClosedJaxpr) and hasattr(inner, "consts") else (inner, [])
+    inner: Any = params["jaxpr"] if "jaxpr" in params else params["call_jaxpr"]
+    is_closed = isinstance(inner, ClosedJaxpr) and hasattr(inner, "consts")
+    return opened(inner) if is_closed else (inner, [])
 
 
 def scan_sizes(params: Any) -> tuple[int, int]:
@@ -199,7 +202,7 @@ def with_inputs(jaxpr: Jaxpr, invars: Sequence[Any], eqns: Sequence[Any]) -> Jax
 def scan_with_more_consts(params: Any, n: int) -> dict[str, Any]:
     """Returns the parameters of a scan equation that takes `n` more constants, ahead of the others."""
     if "ft_in" in params:
-        from jax._src import flattree
+        from jax._src import flattree  # pyright: ignore[reportAttributeAccessIssue]  # older versions have none
 
         consts, carry, xs = params["ft_in"].unpack()
         return {**params, "ft_in": flattree.pack((flattree.pack((flattree.nones(n), consts)), carry, xs))}
@@ -253,4 +256,4 @@ nonlinear_primitives = {
 
 def composed(outer: PyTreeDef, inner: PyTreeDef) -> PyTreeDef:
     """Returns the tree that has another one at each of its leaves."""
-    return outer.compose(inner)  # pyright: ignore[reportAttributeAccessIssue]
+    return outer.compose(inner)
