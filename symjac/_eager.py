@@ -12,13 +12,14 @@ import jax
 from jax import Array
 from jax.core import eval_jaxpr
 from jax.extend.core import ClosedJaxpr
-from jax.tree_util import PyTreeDef, tree_flatten, tree_leaves
+from jax.tree_util import tree_flatten, tree_leaves
 
 from symjac import _compat
 from symjac._arguments import Call, leaves_and_key, split
 from symjac._hoist import hoisted
 from symjac._literals import with_varying_literals_lifted
 from symjac._memo import NeedsValuesError, Traced, can_remember, holder_of, memoised_call
+from symjac._types import PyTreeDef
 
 Positions = int | Sequence[int] | Callable[[int], tuple[int, ...]]
 """The positions of the arguments that are made arrays; or, for a number of arguments, a function that gives them."""
@@ -68,7 +69,7 @@ def compiled(
         except NeedsValuesError:
             return theirs(*args, **kwargs)
 
-    transformed.__wrapped__ = fun  # type: ignore[attr-defined]
+    transformed.__wrapped__ = fun
     holder = holder_of(transformed)
     if holder is not None:
         holder.trace = of_arguments
