@@ -2,7 +2,7 @@
 
 An equation without a tangent operand is evaluated; one with a tangent operand is given to the rule of its primitive. A
 rule returns a tangent (a list of results where the primitive has several), or NotImplemented to decline; then the
-tangents of that one equation are made dense and the primitive is mapped over the basis, as `jax.jacfwd` does everywhere.
+tangents of that one equation are made dense and the primitive is mapped over the basis, as `jax.jacfwd` always does.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from symjac._record import is_recording, recorded, result_scope, values_scope
 from symjac._sharing import sharing
 from symjac._static import evaluate
 from symjac._tangent import StructuredTangent, identity, zero
+from symjac._types import aval_of
 
 Rule = Callable[..., Any]
 
@@ -114,7 +115,7 @@ def push_basis(
     """
     jaxpr, _ = _compat.opened(program.closed)
     n_arrays = len(consts) + program.n_primals
-    avals = [v.aval for v in jaxpr.invars[n_arrays:]]
+    avals = [aval_of(v) for v in jaxpr.invars[n_arrays:]]
     in_shapes = tuple(tuple(aval.shape) for aval in avals)
     seeds = [identity(i, aval.dtype, in_shapes) for i, aval in enumerate(avals)]
     with engine_settings():
