@@ -83,8 +83,8 @@ class _Matcher:
         self.names: list[dict[Label, tuple[int, int]]] = [{} for _ in terms]
         self.count = 0
 
-    def match(self, maps: Sequence[IndexMap]) -> tuple[int, tuple[tuple[int, int], ...]] | Any | None:
-        """The joined map as (offset, ((name, stride), ...)) or the shared index array; None where they differ."""
+    def match(self, maps: Sequence[IndexMap]) -> tuple[Any, tuple[Any, ...]] | None:
+        """The joined map as (offset, ((name, stride), ...)) or (indexed map, names); None where they differ."""
         first = maps[0]
         if any(type(m) is not type(first) or len(m.labels) != len(first.labels) for m in maps):
             return None
@@ -107,23 +107,27 @@ class _Matcher:
 
     def _free_shifts(self, maps: Sequence[IndexMap], labels: Sequence[Label]) -> list[int]:
         """Shifts that make the offsets of single-label affine maps agree."""
-        if not all(isinstance(m, Affine) and len(m.strides) == 1 for m in maps):
+        affine = [m for m in maps if isinstance(m, Affine) and len(m.strides) == 1]
+        if len(affine) < len(maps):
             return [0] * len(maps)
-        stride = maps[0].strides[0][1]  # type: ignore[union-attr]
-        differences = [m.offset - maps[0].offset for m in maps]  # type: ignore[union-attr]
-        if any(m.strides[0][1] != stride or d % stride for m, d in zip(maps, differences, strict=True)):  # type: ignore[union-attr]
+        stride = affine[0].strides[0][1]
+        differences = [m.offset - affine[0].offset for m in affine]
+        if any(m.strides[0][1] != stride or d % stride for m, d in zip(affine, differences, strict=True)):
             return [0] * len(maps)
         return [d // stride for d in differences]
 
 
-def _joined_maps(maps: Sequence[IndexMap], names: Sequence[dict[Label, tuple[int, int]]]) -> Any | None:
+def _joined_maps(
+    maps: Sequence[IndexMap], names: Sequence[dict[Label, tuple[int, int]]]
+) -> tuple[Any, tuple[Any, ...]] | None:
     first = maps[0]
     if isinstance(first, Indexed):
         if any(shift for m, own in zip(maps, names, strict=True) for shift in [own[each][1] for each in m.labels]):
             return None
         order = [names[0][label][0] for label in first.labels]
         for m, own in zip(maps[1:], names[1:], strict=True):
-            if [own[label][0] for label in m.labels] != order or not _same_array(first.array, m.array):  # type: ignore[union-attr]
+            assert isinstance(m, Indexed)
+            if [own[label][0] for label in m.labels] != order or not _same_array(first.array, m.array):
                 return None
         return first, tuple(order)
     found = set()
@@ -181,9 +185,9 @@ def align(terms: Sequence[Term], dense: Sequence[int] = ()) -> Alignment:
 def _reach(maps: Sequence[IndexMap]) -> tuple[int, int]:
     """The range of positions that affine maps can reach; the whole axis for others."""
     size = maps[0].size
-    if not all(isinstance(m, Affine) for m in maps):
+    bounds = [m.bounds() for m in maps if isinstance(m, Affine)]
+    if len(bounds) < len(maps):
         return 0, size
-    bounds = [m.bounds() for m in maps]  # type: ignore[union-attr]
     low, high = max(0, min(b[0] for b in bounds)), min(size, max(b[1] for b in bounds) + 1)
     return (low, high) if low < high else (0, size)
 
