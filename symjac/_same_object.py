@@ -65,7 +65,7 @@ def memoize(transform: _Transform) -> _Transform:
                     _store(derived, plain, result, keep)
         return result
 
-    return memoised  # type: ignore[return-value]
+    return memoised  # type: ignore[return-value]  # It has the signature of `transform`.
 
 
 def _plain_key(transform: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Hashable | None:
