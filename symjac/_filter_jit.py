@@ -23,6 +23,7 @@ from symjac._types import PyTreeDef
 
 _MAX_SIGNATURES = 256
 _CALLBACKS = ("pure_callback", "io_callback", "debug_callback")
+_Donate = Literal["all", "all-except-first", "warn", "warn-except-first", "none"]
 
 
 @register_pytree_node_class
@@ -156,11 +157,11 @@ def filter_jit(fun: Any = None, *, donate: str = "none", memoize: bool = True) -
     if not callable(fun):
         raise TypeError(f"Expected a callable value, got {fun}")
     if not memoize:
-        return eqx.filter_jit(fun, donate=donate)  # type: ignore[call-overload]
+        return eqx.filter_jit(fun, donate=cast(_Donate, donate))
     return _filter_jit(fun, donate)
 
 
 @_memoize
 def _filter_jit(fun: Callable[..., Any], donate: str) -> Any:
-    native = eqx.filter_jit(fun, donate=donate)  # type: ignore[call-overload]
+    native = eqx.filter_jit(fun, donate=cast(_Donate, donate))
     return FilterJitted(fun, native) if donate == "none" else native
