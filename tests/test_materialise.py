@@ -13,7 +13,7 @@ from terms import SIZES, dense_sum, tangent_of, tangents
 
 from symjac import _materialise
 from symjac._factor import Factor
-from symjac._index_map import Label, plain
+from symjac._index_map import Affine, Indexed, Label, plain
 from symjac._interpreter import materialise
 from symjac._tangent import Term, identity
 
@@ -46,3 +46,10 @@ def test_a_factor_over_all_axes_is_returned_itself():
 
 def test_identity():
     np.testing.assert_array_equal(materialise(identity(0, np.float32, ((4,),)), 0), np.eye(4))
+
+
+@pytest.mark.parametrize("place", [np.array(0, np.int32), jnp.array(0)])
+def test_positions_without_labels(place):
+    block = [Term((), (Affine(3, i, ()),), (Indexed(2, place, (), True), Affine(3, 2 - i, ()))) for i in range(2)]
+    expected = dense_sum(block, (3, 2, 3))
+    np.testing.assert_array_equal(materialise(tangent_of(block, (3,), (2, 3)), 0), expected)
