@@ -22,9 +22,7 @@ def chain(n: int) -> Case:
     """Three matrices, wide, narrow, wide."""
     sizes = (n, 2 * n, n // 8, n)
     matrices = tuple(weight(i, b, a) for i, (a, b) in enumerate(itertools.pairwise(sizes)))
-    return Case(
-        lambda x, a, b, c: c @ (b @ (a @ x)), (normal(5, n), *matrices), lambda x, a, b, c: c @ (b @ a)
-    )
+    return Case(lambda x, a, b, c: c @ (b @ (a @ x)), (normal(5, n), *matrices), lambda x, a, b, c: c @ (b @ a))
 
 
 def elementwise(n: int) -> Case:

@@ -1,9 +1,9 @@
 """`make bench`: every workload, symjac against JAX's modes and the Jacobian written by hand.
 
-    python -m benchmarks.run                     everything at three sizes
-    python -m benchmarks.run --quick             the medium size only
-    python -m benchmarks.run --static            only what XLA says of the compiled programs
-    python -m benchmarks.run attention nbody     some workloads
+python -m benchmarks.run                     everything at three sizes
+python -m benchmarks.run --quick             the medium size only
+python -m benchmarks.run --static            only what XLA says of the compiled programs
+python -m benchmarks.run attention nbody     some workloads
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ from .measure import compiled, contenders, exponent, run_times
 from .workloads import named
 
 Row = dict[str, Any]
-HEAD = f"{'workload':<20}{'size':>6}{'contender':>17}{'first':>9}{'run':>11}{'spread':>9}{'MFLOP':>10}{'MB':>9}{'peak MB':>9}"
+HEAD = (
+    f"{'workload':<20}{'size':>6}{'contender':>17}"
+    f"{'first':>9}{'run':>11}{'spread':>9}{'MFLOP':>10}{'MB':>9}{'peak MB':>9}"
+)
 
 COLUMNS = {
     "median": "run time",
@@ -92,8 +95,9 @@ def _line(row: Row) -> str:
         return f"{row[key] * scale:.{digits}f}" if key in row else ""
 
     return (
-        f"{row['workload']:<20}{row['size']:>6}{row['contender']:>17}{number('first', 1, 3):>9}{number('median', 1e6, 0):>11}"
-        f"{number('spread', 1e6, 0):>9}{number('flops', 1e-6, 3):>10}{number('bytes', 1e-6, 2):>9}{number('memory', 1e-6, 2):>9}"
+        f"{row['workload']:<20}{row['size']:>6}{row['contender']:>17}"
+        f"{number('first', 1, 3):>9}{number('median', 1e6, 0):>11}{number('spread', 1e6, 0):>9}"
+        f"{number('flops', 1e-6, 3):>10}{number('bytes', 1e-6, 2):>9}{number('memory', 1e-6, 2):>9}"
     )
 
 
@@ -111,7 +115,7 @@ def _print_growth(rows: Sequence[Row]) -> None:
 
 
 def ratios(rows: Sequence[Row], key: str) -> list[Row]:
-    """For each workload and size, the value of symjac's best default over that of JAX's modes and of the hand-written."""
+    """For each workload and size, symjac's value over those of JAX's modes and of the hand-written Jacobian."""
     found = []
     for workload, size in dict.fromkeys((row["workload"], row["size"]) for row in rows):
         own = {row["contender"]: row for row in rows if (row["workload"], row["size"]) == (workload, size)}

@@ -1,4 +1,4 @@
-"""Jacobians of sharded arrays on eight virtual devices; run in a process of its own, it prints what became of each check.
+"""Jacobians of sharded arrays on eight virtual devices, in a process of its own: prints what became of each check.
 
 The first argument, where there is one, is the rank of this process of two that share the devices.
 """

@@ -39,7 +39,10 @@ def main() -> int:
         _one(seed, options, counts, seen)
     elapsed = time.perf_counter() - started
     tried = counts["programs"]
-    print(f"seeds {options.seed} to {seed}: {tried} programs in {elapsed:.0f} s ({tried / elapsed:.1f}/s) on JAX {jax.__version__}")
+    print(
+        f"seeds {options.seed} to {seed}: {tried} programs in {elapsed:.0f} s ({tried / elapsed:.1f}/s) "
+        f"on JAX {jax.__version__}"
+    )
     print(", ".join(f"{kind} {count}" for kind, count in sorted(counts.items())))
     for message, count in seen.most_common(40):
         print(f"{count:6d} {message}")
@@ -53,14 +56,18 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=0, help="stop after so many seconds")
     parser.add_argument("--depth", type=int, default=30, help="the largest number of lines")
     parser.add_argument("--transform", choices=TRANSFORMS, help="compare this one only")
-    parser.add_argument("--compiled", type=float, default=0.02, help="the share of programs that are run as a user does")
+    parser.add_argument(
+        "--compiled", type=float, default=0.02, help="the share of programs that are run as a user does"
+    )
     parser.add_argument("--stop", type=int, default=50, help="stop after so many failures")
     parser.add_argument("--no-shrink", action="store_true", help="print failures as they are found")
     parser.add_argument("--traceback", action="store_true", help="print the traceback of an error")
     return parser.parse_args()
 
 
-def _one(seed: int, options: argparse.Namespace, counts: collections.Counter[str], seen: collections.Counter[str]) -> None:
+def _one(
+    seed: int, options: argparse.Namespace, counts: collections.Counter[str], seen: collections.Counter[str]
+) -> None:
     random = Random(seed)
     try:
         program = build(random, random.randint(1, options.depth))
@@ -101,7 +108,9 @@ def _report(seed: int, program: Program, outcome: Outcome, options: argparse.Nam
     if options.traceback and kind.startswith("raises"):
         try:
             jax.make_jaxpr(
-                getattr(symjac, "jacfwd" if outcome.transform in ("linearize", "outer") else outcome.transform)(program.function(), program.argnums, holomorphic=program.holomorphic)
+                getattr(symjac, "jacfwd" if outcome.transform in ("linearize", "outer") else outcome.transform)(
+                    program.function(), program.argnums, holomorphic=program.holomorphic
+                )
             )(*program.arguments())
         except Exception:
             print("".join(traceback.format_exc().split("---")[0].splitlines(keepends=True)[-9:]))

@@ -61,7 +61,14 @@ class Builder:
     """The values of a program under construction."""
 
     def __init__(
-        self, random: Random, dtype: str, *, holomorphic: bool, reverse: bool, depth: int = 0, outer: Builder | None = None
+        self,
+        random: Random,
+        dtype: str,
+        *,
+        holomorphic: bool,
+        reverse: bool,
+        depth: int = 0,
+        outer: Builder | None = None,
     ) -> None:
         self.random = random
         self.dtype = dtype
@@ -186,10 +193,17 @@ class Builder:
             elif value.dtype != bool:
                 self.define(f"{name}.astype('{self.dtype}')")
 
-    def block(self, shapes: Sequence[tuple[Sequence[int], str]], result: Callable[[Builder], str], count: int = 4) -> str:
+    def block(
+        self, shapes: Sequence[tuple[Sequence[int], str]], result: Callable[[Builder], str], count: int = 4
+    ) -> str:
         """Writes a function of parameters of given shapes and dtypes; `result` picks what it returns."""
         inner = Builder(
-            self.random, self.dtype, holomorphic=self.holomorphic, reverse=self.reverse, depth=self.depth + 1, outer=self
+            self.random,
+            self.dtype,
+            holomorphic=self.holomorphic,
+            reverse=self.reverse,
+            depth=self.depth + 1,
+            outer=self,
         )
         params = [self.fresh("p") for _ in shapes]
         texts: list[str] = []

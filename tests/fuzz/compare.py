@@ -9,7 +9,6 @@ from random import Random
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import jaxpr_as_fun
 
@@ -162,12 +161,12 @@ def _leaf_difference(got: Any, want: Any) -> str | None:
     a, b = a.astype(wide), b.astype(wide)
     finite = np.isfinite(b)
     scale = float(np.abs(b[finite]).max(initial=1.0))
+    doubtful = "doubtful " if scale > TOO_LARGE.get(name, 1e8) else ""
     if not np.isfinite(a[finite]).all():
-        return f"{'doubtful ' if scale > TOO_LARGE.get(name, 1e8) else ''}not finite where JAX is: {_first(a, b, finite & ~np.isfinite(a))}"
+        return f"{doubtful}not finite where JAX is: {_first(a, b, finite & ~np.isfinite(a))}"
     wrong = finite & (np.abs(np.where(finite, a, 0) - np.where(finite, b, 0)) > TOLERANCE[name] * scale)
     infinite = np.isinf(b) & np.isfinite(a) & (a != 0)
     if wrong.any() or infinite.any():
-        doubtful = "doubtful " if scale > TOO_LARGE.get(name, 1e8) else ""
         return f"{doubtful}value: {_first(a, b, wrong | infinite)}"
     return None
 
@@ -187,7 +186,12 @@ def in_double(program: Program) -> Program | None:
     """The same program in double precision, to tell a wrong number from a rounding error."""
     text = repr(program)
     changed = text
-    for narrow, wide in (("float32", "float64"), ("bfloat16", "float64"), ("float16", "float64"), ("complex64", "complex128")):
+    for narrow, wide in (
+        ("float32", "float64"),
+        ("bfloat16", "float64"),
+        ("float16", "float64"),
+        ("complex64", "complex128"),
+    ):
         changed = changed.replace(narrow, wide)
     if changed == text:
         return None

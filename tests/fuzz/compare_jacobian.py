@@ -60,7 +60,9 @@ def _expected(f: Callable[..., Any], dense: Callable[..., Any], args: Any, rever
     n_in = sum(int(jnp.size(a)) for a in args)
     matrix = jnp.concatenate(
         [
-            jnp.concatenate([jnp.reshape(b, (o.size, -1 if o.size else jnp.size(a))) for b, a in zip(row, args, strict=True)], 1)
+            jnp.concatenate(
+                [jnp.reshape(b, (o.size, -1 if o.size else jnp.size(a))) for b, a in zip(row, args, strict=True)], 1
+            )
             for row, o in zip(blocks, out, strict=True)
         ]
     )

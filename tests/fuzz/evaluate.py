@@ -1,3 +1,4 @@
+# ruff: noqa: E501
 """Runs a jaxpr of tiny arrays with NumPy, since compiling each operation for each shape takes far longer.
 
 What NumPy does not do in one line is left to JAX, one equation at a time.
@@ -145,10 +146,13 @@ def _slice(x: Any, *, start_indices: Any, limit_indices: Any, strides: Any) -> A
 
 def _pad(x: Any, fill: Any, *, padding_config: Any) -> Any:
     shape = [lo + hi + n + max(n - 1, 0) * inner for n, (lo, hi, inner) in zip(x.shape, padding_config, strict=True)]
-    wide = [max(lo, 0) + max(hi, 0) + n + max(n - 1, 0) * i for n, (lo, hi, i) in zip(x.shape, padding_config, strict=True)]
+    wide = [
+        max(lo, 0) + max(hi, 0) + n + max(n - 1, 0) * i for n, (lo, hi, i) in zip(x.shape, padding_config, strict=True)
+    ]
     result = np.full(wide, fill, x.dtype)
     places = tuple(
-        slice(max(lo, 0), max(lo, 0) + n + max(n - 1, 0) * i, i + 1) for n, (lo, _, i) in zip(x.shape, padding_config, strict=True)
+        slice(max(lo, 0), max(lo, 0) + n + max(n - 1, 0) * i, i + 1)
+        for n, (lo, _, i) in zip(x.shape, padding_config, strict=True)
     )
     result[places] = x
     cut = tuple(slice(max(-lo, 0), max(-lo, 0) + n) for n, (lo, _, _) in zip(shape, padding_config, strict=True))
@@ -166,7 +170,7 @@ def _convert(x: Any, *, new_dtype: Any) -> Any:
         x = x.real
     if jnp.issubdtype(new_dtype, jnp.integer) and jnp.issubdtype(x.dtype, jnp.floating):
         return x.astype(new_dtype) if np.isfinite(x).all() and np.all(np.abs(x) < 2**31) else NotImplemented
-    return x != 0 if new_dtype == bool else x.astype(new_dtype)
+    return x != 0 if new_dtype == np.bool_ else x.astype(new_dtype)
 
 
 def _dot_general(a: Any, b: Any, *, dimension_numbers: Any) -> Any:
@@ -176,7 +180,9 @@ def _dot_general(a: Any, b: Any, *, dimension_numbers: Any) -> Any:
     batch = [a.shape[i] for i in a_batch]
     inner = math.prod(a.shape[i] for i in a_contract)
     left = a.transpose([*a_batch, *a_free, *a_contract]).reshape((*batch, math.prod(a.shape[i] for i in a_free), inner))
-    right = b.transpose([*b_batch, *b_contract, *b_free]).reshape((*batch, inner, math.prod(b.shape[i] for i in b_free)))
+    right = b.transpose([*b_batch, *b_contract, *b_free]).reshape(
+        (*batch, inner, math.prod(b.shape[i] for i in b_free))
+    )
     return (left @ right).reshape((*batch, *(a.shape[i] for i in a_free), *(b.shape[i] for i in b_free)))
 
 

@@ -74,7 +74,7 @@ def _fill(value: Any, dtype: Any) -> Any:
         return np.asarray(value, dtype)
     if jnp.issubdtype(dtype, jnp.inexact):
         return np.asarray(np.nan).astype(dtype)
-    if dtype == bool:
+    if dtype == np.bool_:
         return True
     return np.iinfo(dtype).min if jnp.issubdtype(dtype, jnp.signedinteger) else np.iinfo(dtype).max
 

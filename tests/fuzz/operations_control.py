@@ -1,3 +1,4 @@
+# ruff: noqa: E501
 """Functions inside of functions: calls, loops, branches, and derivatives."""
 
 from __future__ import annotations

@@ -168,7 +168,9 @@ def converted(b: Builder) -> str:
 def mixed(b: Builder) -> str:
     names = [n for n, v in b.visible().items() if v.dtype != b.dtype and v.dtype.kind in "fcV"]
     x = b.one_of(names)
-    return b.one_of(("jnp.sin({0})", "{0} * {0}", "{0} + 1", "jnp.sum({0})", "jnp.abs({0})", "jnp.conj({0})", "{0} * 2j")).format(x)
+    return b.one_of(
+        ("jnp.sin({0})", "{0} * {0}", "{0} + 1", "jnp.sum({0})", "jnp.abs({0})", "jnp.conj({0})", "{0} * 2j")
+    ).format(x)
 
 
 @operation(0.4)

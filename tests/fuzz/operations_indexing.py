@@ -78,7 +78,11 @@ def take_along(b: Builder) -> str:
 def scatter(b: Builder) -> str:
     x = with_axes(b)
     where = index(b, x)
-    verbs = ("set", "add", "add", "multiply", "subtract") if b.holomorphic else ("set", "add", "add", "multiply", "max", "min")
+    verbs = (
+        ("set", "add", "add", "multiply", "subtract")
+        if b.holomorphic
+        else ("set", "add", "add", "multiply", "max", "min")
+    )
     verb = b.one_of(verbs)
     kind = b.random.random()
     if kind < 0.25:

@@ -266,5 +266,9 @@ def window(b: Builder) -> str:
     rank = len(b.axes(x))
     windows = tuple(b.integer(1, 2) for _ in range(rank))
     strides = tuple(b.integer(1, 2) for _ in range(rank))
-    text = b.one_of(WINDOWS).replace("0.0,", f"np.array(0, '{b.dtype}'),").replace("-jnp.inf,", f"np.array(-np.inf, '{b.dtype}'),")
+    text = (
+        b.one_of(WINDOWS)
+        .replace("0.0,", f"np.array(0, '{b.dtype}'),")
+        .replace("-jnp.inf,", f"np.array(-np.inf, '{b.dtype}'),")
+    )
     return text.format(x, windows, strides, b.one_of(("SAME", "VALID")))

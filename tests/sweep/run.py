@@ -18,7 +18,7 @@ _met: set[str] = set()
 
 
 def run(call: Call, transform: str = "jacfwd") -> str:
-    """"same", "both raise", or how symjac differs from JAX."""
+    """ "same", "both raise", or how symjac differs from JAX."""
     function, args = _of_differentiated(call)
     argnums = tuple(range(len(args)))
     try:
