@@ -109,7 +109,10 @@ def run_times(workload: Workload, size: int, rounds: int = ROUNDS, first_calls: 
     for _ in range(rounds):
         for name, function in functions.items():
             later[name].append(_seconds(function, case.args, counts[name]) / counts[name])
-    return {name: Times(statistics.median(first[name]), *_median_and_spread(later[name]), min(later[name])) for name in names}
+    return {
+        name: Times(statistics.median(first[name]), *_median_and_spread(later[name]), min(later[name]))
+        for name in names
+    }
 
 
 def _count(function: Callable[..., Any], args: Sequence[Any]) -> int:
