@@ -13,7 +13,7 @@ import jax
 from jax import Array
 from jax.tree_util import tree_flatten, tree_structure
 
-from symjac import _checks
+from symjac import _checks, _compat
 from symjac._arguments import Argnums, Call, leaves_and_key, normalised_argnums, split
 from symjac._chunks import checked_chunk_size
 from symjac._memo import NeedsValuesError, Traced, can_remember, holder_of, memoised_call
@@ -168,10 +168,7 @@ def _traced(transform: Transform, fun: Callable[..., Any], call: Call) -> Traced
         raise NeedsValuesError from error
 
     def engine(consts: Sequence[Array], leaves: Sequence[Array]) -> list[Array]:
-        try:
-            return evaluate(transform, function, consts[skipped:], leaves)
-        except ValueError as error:  # The number of steps of a loop, which reverse mode has to know, may be a value.
-            raise NeedsValuesError from error
+        return evaluate(transform, function, consts[skipped:], leaves)
 
     static = (transform, function.n_outputs, function.active)
     return Traced(structure, engine, _finish(transform, outputs[0], call.active_tree), static)
@@ -218,9 +215,9 @@ def _finish(transform: Transform, outputs: _Outputs, active_tree: PyTreeDef) -> 
 def _result_tree(transform: Transform, outputs: PyTreeDef, active_tree: PyTreeDef) -> PyTreeDef:
     single = active_tree if transform.is_tuple else active_tree.children()[0]
     if transform.kind != "hessian":
-        return outputs.compose(single)
+        return _compat.composed(outputs, single)
     inner = active_tree if transform.is_inner_tuple else active_tree.children()[0]
-    return outputs.compose(inner).compose(single)
+    return _compat.composed(_compat.composed(outputs, inner), single)
 
 
 def _with_value_and_aux(transform: Transform, outputs: _Outputs, tree: PyTreeDef, arrays: Sequence[Array]) -> Any:

@@ -20,6 +20,7 @@ from jax.extend.core import ClosedJaxpr, Jaxpr
 from symjac import _compat
 from symjac._cost import Cost, cost, jaxpr_cost, sizes
 from symjac._interpreter import StructureLostError
+from symjac._memo import NeedsValuesError
 from symjac._program import TracedFunction, is_inexact
 
 _CLEARLY_CHEAPER = 0.5
@@ -56,7 +57,7 @@ def cheapest(run: Run, function: TracedFunction, consts: Arrays, leaves: Arrays)
     for reverse in order:
         try:
             found.append(_traced(run, consts, leaves, reverse))
-        except (TypeError, ValueError, StructureLostError) as error:
+        except (TypeError, NeedsValuesError, StructureLostError) as error:
             errors[reverse] = error
         if found and cost(found[-1]).flops <= _unavoidable(function).flops:
             break
@@ -85,7 +86,7 @@ def own_unless_dear(
     if own_cost.flops > 2.0 * _unavoidable(function).flops:
         try:
             other = _traced(run, consts, leaves, not reverse)
-        except (TypeError, ValueError, StructureLostError):
+        except (TypeError, NeedsValuesError, StructureLostError):
             return _run(own, consts, leaves)
         if cost(other).total < _CLEARLY_CHEAPER * own_cost.total:
             return _run(other, consts, leaves)

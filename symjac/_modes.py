@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -16,6 +16,7 @@ from symjac import _compat, rules
 from symjac._chunks import ChunkSize, chunk_for, peak_bytes, push_in_chunks
 from symjac._directions import cheapest, may_turn, own_unless_dear
 from symjac._interpreter import materialise, push_basis
+from symjac._memo import NeedsValuesError
 from symjac._program import (
     FlatFunction,
     LinearProgram,
@@ -29,6 +30,7 @@ from symjac._program import (
     trace,
 )
 from symjac._record import direction_scope
+from symjac._symmetry import symmetric
 
 Kind = Literal["jacfwd", "jacrev", "jacobian", "hessian"]
 BlockOf = Callable[[int, int], Array]
@@ -71,7 +73,11 @@ def evaluate(
     """Returns the outputs, where asked for, then the auxiliary arrays, then the blocks of the Jacobian by rows."""
     if transform.kind == "hessian":
         gradient, closed = trace(_gradient(transform, function, consts), leaves, function.active)
-        return _derivative(gradient, closed.consts, leaves, chunk_size=transform.chunk_size)
+
+        def hessian(leaves: Sequence[Array]) -> list[Array]:
+            return _derivative(gradient, closed.consts, leaves, chunk_size=transform.chunk_size)
+
+        return symmetric(function, gradient, hessian, leaves)
 
     def run(consts: Sequence[Array], leaves: Sequence[Array], *, reverse: bool) -> list[Array]:
         options = {"as_inputs": transform.kind != "jacfwd", "chunk_size": transform.chunk_size}
@@ -128,9 +134,19 @@ def _derivative(
 ) -> list[Array]:
     """Returns the values and the blocks, computed in a direction, with the dtypes of the inputs or of the outputs."""
     with direction_scope("reverse" if reverse else "forward"):
-        program = (reverse_program if reverse else forward_program)(function, consts, leaves, with_value)
+        with _values_may_help() if reverse else contextlib.nullcontext():
+            program = (reverse_program if reverse else forward_program)(function, consts, leaves, with_value)
         values, block = _push(program, leaves, reverse, chunk_size)
         return [*values, *_blocks(function.output_avals, function.active_avals, block, reverse, as_inputs)]
+
+
+@contextlib.contextmanager
+def _values_may_help() -> Iterator[None]:
+    """Reverse mode has to know the number of steps of a loop, which may be the value of an argument."""
+    try:
+        yield
+    except ValueError as error:
+        raise NeedsValuesError from error
 
 
 def _push(
@@ -160,8 +176,10 @@ def _gradient(transform: Transform, function: TracedFunction, consts: Sequence[A
     def flat(*leaves: Array) -> tuple[list[Array], list[Array]]:
         if [aval.shape for aval in function.output_avals] == [()]:
             active = [leaves[i] for i in function.active]
-            outputs, pullback, aux = jax.vjp(function.of_active(consts, leaves), *active, has_aux=True)
-            return _typed_gradient(outputs, pullback, active), [*outputs, *aux] if transform.with_value else aux
+            with _values_may_help():
+                outputs, pullback, aux = jax.vjp(function.of_active(consts, leaves), *active, has_aux=True)
+                gradient = _typed_gradient(outputs, pullback, active)
+            return gradient, [*outputs, *aux] if transform.with_value else aux
         arrays = _derivative(function, consts, leaves, transform.with_value, reverse=True, as_inputs=True)
         first = len(arrays) - len(function.output_avals) * len(function.active)
         return arrays[first:], arrays[:first]

@@ -182,6 +182,38 @@ def test_forward_turns_where_reverse_is_clearly_cheaper():
     assert flops(symjac.jacfwd(f), x) < 0.2 * flops(jax.jacfwd(f), x)
 
 
+# Symmetry
+
+
+def test_hessians_are_exactly_symmetric():
+    features, labels = array(18, 60, 12), jnp.float32(array(19, 60) > 0)
+
+    def logistic(w):
+        z = features @ w["a"] + features[:, :3] @ w["b"]
+        return jnp.mean(jnp.logaddexp(0.0, z) - labels * z)
+
+    w = {"a": array(20, 12), "b": array(21, 3)}
+    hessian = symjac.hessian(logistic)(w)
+    assert_same(hessian, jax.hessian(logistic)(w), "hessian", rtol=1e-4)
+    for i in "ab":
+        for j in "ab":
+            np.testing.assert_array_equal(hessian[i][j], hessian[j][i].T)
+
+
+def test_a_hessian_by_a_rule_of_the_users_is_left_alone():
+    weights = array(22, 40, 40)
+
+    @jax.custom_jvp
+    def gradient_is_made_up(x):
+        return jnp.sum(weights @ x)
+
+    gradient_is_made_up.defjvp(lambda x, t: (gradient_is_made_up(*x), jnp.tanh(weights @ x[0]) @ (weights @ t[0])))
+    x = array(23, 40)
+    want = jax.hessian(gradient_is_made_up)(x)
+    assert not np.allclose(want, want.T)
+    assert_same(symjac.hessian(gradient_is_made_up)(x), want, "hessian", rtol=1e-4)
+
+
 # Chunks
 
 

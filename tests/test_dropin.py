@@ -564,7 +564,7 @@ def test_export(transform):
 
 @every_transform
 def test_shard_map(transform):
-    mesh = jax.make_mesh((2,), ("i",), axis_types=(jax.sharding.AxisType.Auto,))
+    mesh = jax.make_mesh((1,), ("i",), axis_types=(jax.sharding.AxisType.Auto,))
     spec = jax.sharding.PartitionSpec("i")
 
     def use(mod):
