@@ -15,8 +15,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from symjac._factor import Factor
-from symjac._index_map import Indexed, IndexMap, Label, is_static, union
+from symjac._factor import Factor, contract
+from symjac._index_map import Affine, Indexed, IndexMap, Label, is_static, union
 from symjac._materialise import assemble
 from symjac._merge import align, whole_axes
 from symjac._tangent import StructuredTangent, Term
@@ -244,7 +244,47 @@ def _fitted(terms: Sequence[Term], frame: Term, dtype: Any) -> Any:
     order = [view.labels[0] for view in found.views[0]]
     places = [order.index(label) for label in labels]
     views = [tuple(view[i] for i in places) for view in found.views[1:]]
-    return assemble([term.factors for term in terms], views, shape, dtype)
+    return assemble([term.factors for term in terms], views, shape, dtype, in_loop=True)
+
+
+def as_it_comes(frame: StructuredTangent, tangent: StructuredTangent) -> StructuredTangent:
+    """The frame with its axes in the order in which the arrays of a hollow tangent come out; itself where it is so."""
+    blocks = []
+    for block, frames in zip(tangent.blocks, frame.blocks, strict=True):
+        if len(block) == 1 and len(frames) == 1:
+            frames = (_as_it_comes(frames[0], block[0], frame.dtype),)
+        blocks.append(frames)
+    unchanged = all(a is b for x, y in zip(blocks, frame.blocks, strict=True) for a, b in zip(x, y, strict=True))
+    return frame if unchanged else replace(frame, blocks=tuple(blocks))
+
+
+def _as_it_comes(frame: Term, term: Term, dtype: Any) -> Term:
+    (factor,) = frame.factors
+    found = align([frame, term])
+    own = {view.labels[0]: other for view, other in zip(*found.views, strict=True)}
+    if not all(isinstance(view, Affine) and view.is_plain for view in own.values()):
+        return frame
+    names = {view.labels[0]: label for label, view in own.items()}
+    order = _order(term, [own[label].labels[0] for label in factor.labels], dtype)
+    if set(order) != set(names) or len(names) != len(factor.labels):
+        return frame
+    labels = tuple(names[label] for label in order)
+    return frame if labels == factor.labels else replace(frame, factors=(replace(factor, labels=labels),))
+
+
+def _order(term: Term, keep: Sequence[Label], dtype: Any) -> tuple[Label, ...]:
+    """The order of the labels of the contraction of a hollow term."""
+    order: list[Label] = []
+
+    def run(arrays: dict[int, Any]) -> Any:
+        factors = [replace(f, array=arrays[f.array.place]) if isinstance(f.array, Hole) else f for f in term.factors]
+        result = contract(factors, keep, dtype)
+        order[:] = result.labels
+        return result.array
+
+    holes = [f.array for f in term.factors if isinstance(f.array, Hole)]
+    jax.eval_shape(run, {hole.place: jax.ShapeDtypeStruct(hole.shape, hole.dtype) for hole in holes})
+    return tuple(order)
 
 
 def framed(frame: StructuredTangent, arrays: Sequence[Any]) -> StructuredTangent:

@@ -23,6 +23,8 @@ _SMALL = 512
 _SMALL_BLOCK = 64
 # More selects than this over the whole result cost more than scattering a few values.
 _MOST_SELECTS = 8
+# To scatter one entry takes about as long as to look at this many in an elementwise loop.
+_SCATTER_COST = 64
 
 
 def materialise(tangent: StructuredTangent, leaf: int, *, transposed: bool = False) -> Any:
@@ -44,9 +46,22 @@ def materialise(tangent: StructuredTangent, leaf: int, *, transposed: bool = Fal
 
 
 def assemble(
-    factors: Sequence[Sequence[Factor]], axes: Sequence[Sequence[IndexMap]], shape: Sequence[int], dtype: Any
+    factors: Sequence[Sequence[Factor]],
+    axes: Sequence[Sequence[IndexMap]],
+    shape: Sequence[int],
+    dtype: Any,
+    *,
+    in_loop: bool = False,
 ) -> Any:
-    """The sum of terms as a dense array of the given shape."""
+    """The sum of terms as a dense array of the given shape.
+
+    Args:
+        factors: The factors of each term.
+        axes: The axes of each term.
+        shape: The shape of the result.
+        dtype: Its dtype.
+        in_loop: Whether it is computed in each step of a loop, where the whole result is written anyway.
+    """
     shape, dtype = tuple(shape), np.dtype(dtype)
     if not factors or 0 in shape:
         return jnp.zeros(shape, dtype)
@@ -62,7 +77,7 @@ def assemble(
         small = gather_small(rest, shape, dtype)
         if small is not None:
             return small
-    if _prefers_selects(rest):
+    if _prefers_selects(rest) or (in_loop and _are_many(rest, shape)):
         forms = [form for form in map(select_form, rest) if form is not None]
         if len(forms) == len(rest):
             return write_selects(base if base is None else jnp.asarray(base), forms, shape, dtype)
@@ -77,6 +92,12 @@ def _prefers_selects(pieces: Sequence[Piece]) -> bool:
     if len(jax.devices()) == 1 and jax.default_backend() == "cpu":
         return len(pieces) == 1 and not pieces[0].windows
     return len(pieces) <= _MOST_SELECTS
+
+
+def _are_many(pieces: Sequence[Piece], shape: Sequence[int]) -> bool:
+    """Whether to scatter the entries of the pieces takes longer than one more look at each entry of the result."""
+    entries = sum(int(np.size(piece.values)) for piece in pieces)
+    return len(pieces) <= _MOST_SELECTS and entries * _SCATTER_COST >= math.prod(shape)
 
 
 def _write(base: Any, pieces: Sequence[Piece], shape: tuple[int, ...], dtype: Any) -> Any:

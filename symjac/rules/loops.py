@@ -14,7 +14,7 @@ from jax import lax
 from jax.extend.core import Jaxpr
 
 from symjac import _compat
-from symjac._carry import Emptier, filled, fitted, frame_avals, framed, grown, is_frame, same
+from symjac._carry import Emptier, as_it_comes, filled, fitted, frame_avals, framed, grown, is_frame, same
 from symjac._dependence import through, through_scan, through_while
 from symjac._factor import Factor, contract
 from symjac._index_map import Affine, Indexed, IndexMap, Label, is_static, plain, union
@@ -109,7 +109,7 @@ def _stand_still(body: _Body, incoming: Sequence[Any]) -> tuple[_Carry, Subprogr
     It begins with what comes in and grows by what comes out. A tangent that comes out as it went in is not carried.
     """
     carry = _Carry([value if isinstance(value, StructuredTangent) else None for value in incoming])
-    slices = body.inputs.types
+    slices, is_ordered = body.inputs.types, False
     while True:
         fixed: list[bool] = []
 
@@ -125,10 +125,23 @@ def _stand_still(body: _Body, incoming: Sequence[Any]) -> tuple[_Carry, Subprogr
         slots = []
         for slot, out, stays in zip(carry.slots, program.outs, fixed, strict=False):
             slots.append(slot if slot is None or (stays and not is_frame(slot)) else grown(slot, [out]))
-        if all(a is b for a, b in zip(slots, carry.slots, strict=True)):
-            keep_records(program.records, max(body.inputs.length, 1))
-            return carry, program
+        if _are_same(slots, carry.slots):
+            if not is_ordered:
+                slots = list(map(_ordered, slots, program.outs))
+                is_ordered = True
+            if _are_same(slots, carry.slots):
+                keep_records(program.records, max(body.inputs.length, 1))
+                return carry, program
         carry = _Carry(slots)
+
+
+def _are_same(slots: Sequence[StructuredTangent | None], others: Sequence[StructuredTangent | None]) -> bool:
+    return all(a is b for a, b in zip(slots, others, strict=True))
+
+
+def _ordered(slot: StructuredTangent | None, out: Any) -> StructuredTangent | None:
+    """A frame whose arrays lie as a step computes them, so that no step transposes them."""
+    return slot if slot is None or not is_frame(slot) else as_it_comes(slot, out)
 
 
 # -- scan -------------------------------------------------------------------------------------------------------------
