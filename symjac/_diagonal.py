@@ -27,21 +27,34 @@ _SMALL = 2**16
 _MULTIPLE = 8
 
 
-@compiled
 def diagonal(layout: Layout, arrays: Sequence[Any]) -> Any:
     """The diagonal of a square matrix."""
-    blocks = unpack(layout, arrays)
     try:
-        if [leaf.shape for leaf in layout.outs] == [leaf.shape for leaf in layout.ins]:
-            parts = [
-                jnp.reshape(cast(diagonal_of(blocks[i][i], leaf.shape, layout.dtype), layout.dtype), -1)
-                for i, leaf in enumerate(layout.outs)
-            ]
-            return parts[0] if len(parts) == 1 else lax.concatenate(parts, 0)
-        terms = _in_matrix(layout, blocks)
-        return cast(diagonal_of(terms, layout.shape[:1], layout.dtype), layout.dtype)
+        return _diagonal_of_terms(layout, tuple(arrays))
     except TooDenseError:
-        return jnp.diagonal(_apply.matrix(layout, arrays))
+        if 2 * stored_count(layout) <= layout.shape[0] * layout.shape[1]:
+            indices, values = _indices_and_values(layout, arrays)
+            return _diagonal_of_entries(_Rows(layout.shape[0]), indices, values)
+        return jnp.diagonal(_apply.matrix(layout, tuple(arrays)))
+
+
+@compiled
+def _diagonal_of_terms(layout: Layout, arrays: Sequence[Any]) -> Any:
+    blocks = unpack(layout, arrays)
+    if [leaf.shape for leaf in layout.outs] == [leaf.shape for leaf in layout.ins]:
+        parts = [
+            jnp.reshape(cast(diagonal_of(blocks[i][i], leaf.shape, layout.dtype), layout.dtype), -1)
+            for i, leaf in enumerate(layout.outs)
+        ]
+        return parts[0] if len(parts) == 1 else lax.concatenate(parts, 0)
+    terms = _in_matrix(layout, blocks)
+    return cast(diagonal_of(terms, layout.shape[:1], layout.dtype), layout.dtype)
+
+
+@compiled
+def _diagonal_of_entries(rows: Any, indices: Any, values: Any) -> Any:
+    kept = jnp.where(indices[:, 0] == indices[:, 1], values, jnp.zeros_like(values))
+    return jnp.zeros(rows.count, values.dtype).at[indices[:, 0]].add(kept, mode="drop")
 
 
 @compiled
@@ -80,8 +93,8 @@ def row_norms(layout: Layout, arrays: Sequence[Any]) -> Any:
     """The Euclidean norm of each row."""
     way = _way(layout)
     if way == "entries":
-        rows, values = _rows_and_values(layout, arrays)
-        return _norms_of_entries(_Rows(layout.shape[0]), rows, values)
+        indices, values = _indices_and_values(layout, arrays)
+        return _norms_of_entries(_Rows(layout.shape[0]), indices[:, 0], values)
     if way == "products":
         try:
             return _norms_by_products(layout, tuple(arrays))
@@ -108,12 +121,12 @@ def _way(layout: Layout) -> str:
     return "entries" if stored_count(layout) <= _MULTIPLE * held else "products"
 
 
-def _rows_and_values(layout: Layout, arrays: Sequence[Any]) -> tuple[Any, Any]:
+def _indices_and_values(layout: Layout, arrays: Sequence[Any]) -> tuple[Any, Any]:
     if has_traced_indices(layout) and any(isinstance(array, Tracer) for array in arrays):
         values, indices = traced_entries(layout, tuple(arrays))
-        return indices[:, 0], values
+        return indices, values
     pattern = pattern_of(with_static_indices(layout, arrays))
-    return pattern.arrays()[0][:, 0], stored_values(layout, arrays, pattern)
+    return pattern.arrays()[0], stored_values(layout, arrays, pattern)
 
 
 @dataclass(frozen=True)

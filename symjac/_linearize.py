@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.core import Tracer, eval_jaxpr
@@ -153,9 +154,10 @@ def _cheapest(function: TracedFunction, consts: Sequence[Array], leaves: Sequenc
 def _known(const: Any) -> np.ndarray | None:
     """An index array or a mask that the function closes over, where it is known while tracing."""
     is_concrete = isinstance(const, jax.Array | np.ndarray) and not isinstance(const, Tracer)
-    if not is_concrete or not (np.issubdtype(const.dtype, np.integer) or const.dtype == np.bool_):
+    if not is_concrete or not (jnp.issubdtype(const.dtype, np.integer) or const.dtype == np.bool_):
         return None
-    return np.asarray(const) if const.size <= _MOST_KNOWN else None
+    is_here = getattr(const, "is_fully_addressable", True)
+    return np.asarray(const) if is_here and const.size <= _MOST_KNOWN else None
 
 
 def _product_cost(jacobian: Packed) -> float:

@@ -190,3 +190,19 @@ def test_a_missing_package(package, monkeypatch):
     method = {"scipy.sparse": "to_scipy", "matplotlib": "spy", "lineax": "to_lineax"}[package]
     with pytest.raises(ImportError, match=f"needs the package {package.split('.')[0]}"):
         getattr(jacobian, method)()
+
+
+def test_a_diagonal_by_its_entries(monkeypatch):
+    monkeypatch.setattr("symjac._meet._DEAREST_MASK", 0)
+    start, end = edges(50)
+    weights = array(2, 100)
+
+    def flow(x, start, end):
+        return jnp.zeros(50).at[start].add(weights * jnp.sin(x)[end]) + x
+
+    x = array(1, 50)
+    want = np.diag(jax.jacfwd(flow)(x, start, end))
+    _, jacobian = symjac.linearize(lambda x: flow(x, start, end), x)
+    np.testing.assert_allclose(jacobian.diagonal(), want, rtol=1e-5, atol=1e-6)
+    traced = jax.jit(lambda x, *ends: symjac.linearize(lambda x: flow(x, *ends), x)[1].diagonal())
+    np.testing.assert_allclose(traced(x, start, end), want, rtol=1e-5, atol=1e-6)
