@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Hashable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import jax
 import numpy as np
@@ -170,9 +170,9 @@ call_primitives = {
 
 def called_jaxpr(params: Any) -> tuple[Jaxpr, list[Any]]:
     """Returns the opened jaxpr that an equation of a call primitive calls, and its constants."""
-    inner: Any = params["jaxpr"] if "jaxpr" in params else params["call_jaxpr"]
+    inner = params["jaxpr"] if "jaxpr" in params else params["call_jaxpr"]
     is_closed = isinstance(inner, ClosedJaxpr) and hasattr(inner, "consts")
-    return opened(inner) if is_closed else (inner, [])
+    return opened(inner) if is_closed else (cast(Jaxpr, inner), [])
 
 
 def scan_sizes(params: Any) -> tuple[int, int]:
