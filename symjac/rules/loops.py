@@ -203,7 +203,9 @@ class _Inputs:
 
     def at(self, slices: Sequence[Any]) -> list[Any]:
         """All slices from those of `arrays`: a tangent is read at the number of the step."""
-        position = Indexed(self.length, slices[-1], (), stays_inside=True) if self.has_tangents else None
+        if not self.has_tangents:
+            return list(slices)
+        position = Indexed(self.length, slices[-1], (), stays_inside=True)
         rest = iter(slices)
         return [_read(x, position) if isinstance(x, StructuredTangent) else next(rest) for x in self.values]
 
