@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.core import eval_jaxpr
 
 from symjac import _compat
 from symjac._cost import cost, jaxpr_cost, sizes
@@ -40,7 +41,7 @@ def symmetric(
     if is_cheap or is_too_large or not is_one_type or _compat.has_rules_of_the_user(function.jaxpr):
         return hessian(leaves)
     jaxpr, consts = _compat.opened(closed := jax.make_jaxpr(hessian)(list(leaves)))
-    arrays = jax.core.eval_jaxpr(jaxpr, (), *consts, *leaves)
+    arrays = eval_jaxpr(jaxpr, (), *consts, *leaves)
     if cost(closed).flops < _PRODUCTS * n_entries:
         return arrays
     first = len(arrays) - len(gradient.output_avals) * len(function.active)
