@@ -176,9 +176,7 @@ def _act(term: Term, action: Action, dtype: Any) -> Term | NotImplementedType:
     return replace(term, factors=(*rest, result), out_axes=tuple(out_axes))
 
 
-def _applied(
-    action: Action, touched: Factor, arrays: Sequence[Any], kinds: tuple[tuple[Label, ...], ...]
-) -> Factor:
+def _applied(action: Action, touched: Factor, arrays: Sequence[Any], kinds: tuple[tuple[Label, ...], ...]) -> Factor:
     """The factor that the function makes of a factor."""
     batch, acted, fresh = kinds
     columns = tuple(label for label in touched.labels if label not in (*batch, *acted))
