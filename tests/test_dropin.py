@@ -1,7 +1,6 @@
 """What a drop-in for jax.jacfwd, jax.jacrev and jax.hessian has to match."""
 
 import inspect
-import operator
 from typing import Any, NamedTuple
 
 import jax
