@@ -17,9 +17,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from symjac._align import align
 from symjac._factor import Factor, cast, common_dtype, contract
 from symjac._index_map import Affine, IndexMap, Label, is_static, plain, spread, union
-from symjac._merge import align, densify
+from symjac._merge import densify
 from symjac._record import note
 from symjac._tangent import StructuredTangent, Term, pull
 

@@ -15,10 +15,11 @@ from typing import Any
 import jax
 import numpy as np
 
+from symjac._align import align
 from symjac._factor import Factor, contract
 from symjac._index_map import Affine, Indexed, IndexMap, Label, is_static, union
 from symjac._materialise import assemble
-from symjac._merge import align, whole_axes
+from symjac._merge import whole_axes
 from symjac._tangent import StructuredTangent, Term
 
 

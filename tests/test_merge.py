@@ -7,8 +7,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from terms import SIZES, dense, dense_sum, tangent_of, tangents, terms
 
+from symjac._align import align
 from symjac._index_map import Affine, Label, plain
-from symjac._merge import add_tangents, align, densify, join, settle
+from symjac._merge import add_tangents, densify, join, settle
 from symjac._tangent import Term, identity
 
 few = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
