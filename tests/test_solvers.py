@@ -205,6 +205,19 @@ def test_root_finders(finder, name):
     assert abs(int(ours.stats["num_steps"]) - int(theirs.stats["num_steps"])) <= 1
 
 
+@pytest.mark.parametrize("method", [optx.GaussNewton, optx.LevenbergMarquardt])
+def test_least_squares_with_the_structured_solver(method):
+    def residuals(y, args):
+        return jnp.concatenate([tridiagonal(y, 3.0) - 1, 0.1 * y])
+
+    ours, theirs = (
+        optx.least_squares(residuals, method(rtol=1e-9, atol=1e-9, **settings), jnp.zeros(12))
+        for settings in ({"linear_solver": symjac.lineax_solver()}, {})
+    )
+    assert_close(ours.value, theirs.value, 1e-6)
+    assert abs(int(ours.stats["num_steps"]) - int(theirs.stats["num_steps"])) <= 1
+
+
 # --- JAX's transforms replaced -------------------------------------------------------------------------------------
 
 
