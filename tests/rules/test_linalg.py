@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import jax.scipy as jsp
 import numpy as np
 import pytest
-from helpers import array, check_against_jax, flops
+from helpers import array, assert_same, check_against_jax, flops
 from jax import lax
 from rule_cases import case, check, each
 
@@ -103,6 +103,14 @@ def test_solve_for_a_product_solves_for_its_columns():
     left, right, x = array(17, n, k), array(18, k, p), array(19, p)
     jaxpr = jax.make_jaxpr(symjac.jacfwd(lambda x: jnp.linalg.solve(matrix, left @ (right @ x))))(x)
     assert f"f32[{n},{k}] = triangular_solve" in str(jaxpr)
+
+
+def test_derivatives_of_a_solve_depend_on_the_matrix():
+    def f(x):
+        return jnp.linalg.solve(A + jnp.tanh(x)[:, None], x)
+
+    ours, theirs = jax.jit(jax.jacfwd(symjac.jacfwd(f))), jax.jit(jax.jacfwd(jax.jacfwd(f)))
+    assert_same(ours(X), theirs(X), "second derivative", rtol=1e-4)
 
 
 @pytest.mark.fallback
