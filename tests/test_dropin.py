@@ -4,6 +4,7 @@ import inspect
 from typing import Any, NamedTuple
 
 import jax
+import jax.export
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -71,15 +72,16 @@ def test_generator_function_is_refused(transform):
 
 
 @every_transform
-@pytest.mark.parametrize("argnums", [1, [1], [0, 1], (1,), (1, 0), -1, (-1, 0), np.array(1), True])
+@pytest.mark.parametrize("argnums", [1, [1], [0, 1], (1,), (1, 0), -1, (-1, 0), True])
 def test_argnums(transform, argnums):
     both(lambda mod: getattr(mod, transform)(two, argnums=argnums)(X, 2.0 * X))
 
 
 @every_transform
+@pytest.mark.parametrize("argnums", [np.int64(1), np.array(1)])
 @pytest.mark.skipif(not NEWEST, reason="JAX 0.7 fails in reverse")
-def test_argnums_of_numpy(transform):
-    both(lambda mod: getattr(mod, transform)(two, argnums=np.int64(1))(X, 2.0 * X))
+def test_argnums_of_numpy(transform, argnums):
+    both(lambda mod: getattr(mod, transform)(two, argnums=argnums)(X, 2.0 * X))
 
 
 def test_bad_argnums_raise_when_jax_raises():
