@@ -60,3 +60,9 @@ def test_every_public_name_is_in_the_reference():
 
     listed = set(re.findall(r"^::: symjac\.(\w+)$", (ROOT / "docs" / "reference.md").read_text(), re.MULTILINE))
     assert listed == set(symjac.__all__)
+
+
+def test_contributing_lists_every_file():
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    files = [file.relative_to(ROOT).as_posix() for file in sorted((ROOT / "symjac").rglob("*.py"))]
+    assert [file for file in files if not file.endswith("__.py") and f"`{file}`" not in text] == []
