@@ -28,6 +28,7 @@ from symjac._linearize import linearize
 from symjac._memo import cache_info, clear_caches
 from symjac._report import Explanation
 from symjac._same_object import memoize
+from symjac._second_order import hessian_diagonal, laplacian
 from symjac._solvers import lineax_operator, lineax_solver
 from symjac._transforms import checkpoint, grad, jit, jvp, value_and_grad, vjp, vmap
 
@@ -51,11 +52,13 @@ __all__ = [
     "filter_value_and_jacrev",
     "grad",
     "hessian",
+    "hessian_diagonal",
     "jacfwd",
     "jacobian",
     "jacrev",
     "jit",
     "jvp",
+    "laplacian",
     "linearize",
     "lineax_operator",
     "lineax_solver",
