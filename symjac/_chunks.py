@@ -75,9 +75,17 @@ def push_in_chunks(
             tangents[j] = jnp.zeros(size, avals[j].dtype).at[k].set(1).reshape(avals[j].shape)
             return linear(tangents)
 
-        stacked = jax.lax.map(column, jnp.arange(size), batch_size=chunk) if size else _empty(program)
+        stacked = _map_in_chunks(column, size, chunk) if size else _empty(program)
         columns.append([_block(out, aval.shape, transposed) for out in stacked])
     return values, [list(row) for row in zip(*columns, strict=True)]
+
+
+def _map_in_chunks(column: Callable[[Array], list[Array]], size: int, chunk: int) -> list[Array]:
+    """Stacks the results for 0 to `size`. The batches of `lax.map` itself fail on empty arrays in JAX 0.7."""
+    chunk = min(chunk, size)
+    indices = jnp.minimum(jnp.arange(-(-size // chunk) * chunk), size - 1).reshape(-1, chunk)
+    mapped = jax.lax.map(jax.vmap(column), indices)
+    return [out.reshape(indices.size, *out.shape[2:])[:size] for out in mapped]
 
 
 def _block(stacked: Array, basis_shape: tuple[int, ...], transposed: bool) -> Array:

@@ -101,7 +101,8 @@ def test_jacobian_takes_the_cheaper_direction():
     for f, x in ((few_outputs, positive(5, 200)), (few_inputs, positive(6, 3))):
         assert_same(symjac.jacobian(f)(x), jax.jacrev(f)(x), "jacobian", rtol=1e-4)
         best = min(flops(jax.jacfwd(f), x), flops(jax.jacrev(f), x))
-        assert flops(symjac.jacobian(f), x) <= 1.1 * best
+        margin = 1.1 if jax.__version_info__ >= (0, 10) else 1.15  # JAX 0.7 compiles the cumulative sum differently.
+        assert flops(symjac.jacobian(f), x) <= margin * best
 
 
 @pytest.mark.fallback
