@@ -111,7 +111,8 @@ def _place(
             bound = signature.bind(*args, **kwargs)
             bound.apply_defaults()
             (_, fun), *rest = bound.arguments.items()
-            options, named = [value for _, value in rest], {}
+            defaults = {name: parameter.default for name, parameter in signature.parameters.items()}
+            options, named = [], {name: value for name, value in rest if value is not defaults[name]}
             if bound.arguments.get("memoize") is False:
                 return None
         if not callable(fun):

@@ -5,6 +5,9 @@ import pytest
 
 import symjac
 
+# Commands of their own, with relative imports.
+collect_ignore = ["sweep", "fuzz"]
+
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
