@@ -33,10 +33,10 @@ lint: .venv/.test .venv/.lint
 	$(BIN)/pyright
 
 test-all:
-	$(PYTHON) tools/test_all.py --workers $(WORKERS) --pytest "$(PYTEST)" floor newest
+	$(PYTHON) tools/test_all.py --workers $(WORKERS) --pytest="$(PYTEST)" floor newest
 
 test-floor test-newest: test-%:
-	$(PYTHON) tools/test_all.py --workers $(WORKERS) --pytest "$(PYTEST)" $*
+	$(PYTHON) tools/test_all.py --workers $(WORKERS) --pytest="$(PYTEST)" $*
 
 bench: .venv/.test
 	$(BIN)/python -m benchmarks.run $(ARGS)
