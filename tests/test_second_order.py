@@ -7,6 +7,7 @@ import pytest
 from helpers import array
 
 import symjac
+from benchmarks import laplacian
 
 W, V = array(1, 5, 4), array(2, 5)
 
@@ -67,3 +68,10 @@ def test_errors(transform):
         transform(jnp.sin)(array(7, 3))
     with pytest.raises(ValueError, match="argnums"):
         transform(rosenbrock, argnums=1)(array(7, 3))
+
+
+@pytest.mark.parametrize("f", [laplacian.mlp, laplacian.particles])
+def test_the_ways_of_the_benchmark_agree(f):
+    ways = laplacian.contenders(f)
+    results = [way(jnp.linspace(-1.0, 1.0, 6)) for way in ways.values()]
+    np.testing.assert_allclose(results, results[0], rtol=1e-4)
