@@ -24,7 +24,8 @@ DENSE = lx.AutoLinearSolver(well_posed=None)
 
 @pytest.fixture(autouse=True)
 def double_precision():
-    with jax.enable_x64(True), jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+    enable_x64 = jax.enable_x64 if hasattr(jax, "enable_x64") else jax.experimental.enable_x64
+    with enable_x64(True), jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
         yield
 
 
