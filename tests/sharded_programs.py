@@ -117,7 +117,7 @@ def an_elementwise_function_keeps_its_shards(mesh: Mesh) -> None:
 @check
 def explicit_sharding_works(mesh: Mesh) -> None:
     explicit = jax.make_mesh((8,), ("d",), axis_types=(AxisType.Explicit,))
-    with jax.set_mesh(explicit):
+    with (jax.set_mesh if hasattr(jax, "set_mesh") else jax.sharding.use_mesh)(explicit):
         a = jax.device_put(jnp.arange(64.0 * 8).reshape(64, 8), NamedSharding(explicit, P("d", None)))
         x = jax.device_put(jnp.arange(8.0), NamedSharding(explicit, P()))
         assert symjac.jacfwd(lambda x: a @ x)(x) is a
