@@ -1,8 +1,9 @@
 """The memo: nothing is compiled twice, nothing is stale, nothing is kept alive."""
 
-from __future__ import subprocess
+from __future__ import annotations
 
 import gc
+import subprocess
 import sys
 import threading
 import types
