@@ -95,11 +95,6 @@ def strict(enabled: bool = True) -> Iterator[None]:
         _strict.reset(token)
 
 
-def is_strict() -> bool:
-    """Whether a fallback raises."""
-    return _strict.get()
-
-
 def push_basis(
     program: LinearProgram, consts: Sequence[Any], primals: Sequence[Any]
 ) -> tuple[list[Any], list[StructuredTangent]]:
@@ -128,7 +123,7 @@ def push_basis(
 def materialise(tangent: StructuredTangent, leaf: int, *, transposed: bool = False) -> Any:
     """`symjac._materialise.materialise` under the engine's own promotion settings."""
     with engine_settings(), result_scope():
-        return _materialise(compact(tangent), leaf, transposed=transposed)
+        return _materialise(compact(tangent, leaf), leaf, transposed=transposed)
 
 
 @contextlib.contextmanager

@@ -173,22 +173,19 @@ def _deltas(term: Term) -> frozenset[Any]:
     return frozenset(tuple(uses) for uses in found.values() if len(uses) > 1)
 
 
-def compact(tangent: StructuredTangent) -> StructuredTangent:
-    """Fewer terms for the same tangent, to be materialised.
+def compact(tangent: StructuredTangent, leaf: int) -> StructuredTangent:
+    """Fewer terms for the same tangent with respect to one input leaf, to be materialised.
 
     Terms that share their deltas are joined, and so are all terms where their join is small beside the dense result.
     """
-    blocks = []
-    for block, in_shape in zip(tangent.blocks, tangent.in_shapes, strict=True):
-        size = tangent.size * math.prod(in_shape)
-        terms = _join_clusters(_merge_all(block, size // _SLACK**2), tangent.dtype, slack=_SLACK)
-        if len(terms) > 1:
-            found = align(terms)
-            held = sum(term.stored for term in terms)
-            if found.size <= _SLACK * min(held, size // _SLACK**2):
-                terms = (join(terms, tangent.dtype, found),)
-        blocks.append(terms)
-    return replace(tangent, blocks=tuple(blocks))
+    size = tangent.size * math.prod(tangent.in_shapes[leaf])
+    terms = _join_clusters(_merge_all(tangent.blocks[leaf], size // _SLACK**2), tangent.dtype, slack=_SLACK)
+    if len(terms) > 1:
+        found = align(terms)
+        held = sum(term.stored for term in terms)
+        if found.size <= _SLACK * min(held, size // _SLACK**2):
+            terms = (join(terms, tangent.dtype, found),)
+    return replace(tangent, blocks=tuple(terms if j == leaf else block for j, block in enumerate(tangent.blocks)))
 
 
 def _merge_all(terms: Sequence[Term], room: int) -> list[Term]:

@@ -134,10 +134,6 @@ class Term:
         term = replace(self, factors=tuple(factors))
         return term if hit else term.times(as_mask(chosen.array, chosen.labels))
 
-    def map_factors(self, function: Callable[[Any], Any]) -> Term:
-        """Applies a function to the array of each factor."""
-        return replace(self, factors=tuple(replace(f, array=function(f.array)) for f in self.factors))
-
     # -- labels -------------------------------------------------------------------------------------------------
 
     def substitute(self, inner: Mapping[Label, IndexMap]) -> Term:
@@ -260,7 +256,6 @@ class Term:
     def reshape(self, old: Sequence[int], new: Sequence[int]) -> Term:
         """Splits and merges out axes; labels are split with them, and deltas stay."""
         term: Term = self
-        axes: list[IndexMap] = []
         position = 0
         for old_group, new_group in regroup(old, new):
             group = term.out_axes[position : position + len(old_group)]
@@ -275,7 +270,7 @@ class Term:
             if inner:
                 term = term.substitute(inner)
                 flat = flatten(term.out_axes[position : position + len(old_group)])
-            axes = list(digits(flat, new_group))
+            axes = digits(flat, new_group)
             term = replace(
                 term, out_axes=(*term.out_axes[:position], *axes, *term.out_axes[position + len(old_group) :])
             )
