@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +17,7 @@ from symjac._deferred import LinearForm, expand, push
 from symjac._factor import Factor, cast, common_dtype
 from symjac._interpreter import engine_settings, materialise
 from symjac._materialise import assemble
-from symjac._reading import pull
+from symjac._reading import inside_mask, pull
 from symjac._stored import Layout, StaticArray, StoredBlock, StoredFactor, interned, static_array, unpack
 from symjac._tangent import StructuredTangent, Term
 
@@ -114,15 +114,16 @@ def product(layout: Layout, arrays: Sequence[Any], vectors: Sequence[Any]) -> li
         factors, axes = [], []
         for j, terms in enumerate(blocks[i]):
             for term in terms:
-                factors.append((*term.factors, pulled(vectors[j], term)))
+                factors.append((*term.factors, *_pulled(vectors[j], term)))
                 axes.append(term.out_axes)
         results.append(_typed_sum(factors, axes, out.shape, out))
     return results
 
 
-def pulled(vector: Any, term: Term) -> Factor:
-    """A vector read along the in axes of a term."""
-    return pull(vector, term.in_axes) if term.in_axes else Factor(vector, ())
+def _pulled(vector: Any, term: Term) -> Iterator[Factor]:
+    """A vector read along the in axes of a term; `pull` reads an axis of one entry wherever its map leads."""
+    yield pull(vector, term.in_axes)
+    yield from (inside_mask(axis) for axis in term.in_axes if axis.size == 1 and not axis.stays_inside)
 
 
 def _typed_sum(factors: Sequence[Any], axes: Sequence[Any], shape: Sequence[int], leaf: Any) -> Any:

@@ -41,7 +41,7 @@ def symmetric(
     if is_cheap or is_too_large or not is_one_type or _compat.has_rules_of_the_user(function.jaxpr):
         return hessian(leaves)
     jaxpr, consts = _compat.opened(closed := jax.make_jaxpr(hessian)(list(leaves)))
-    arrays = eval_jaxpr(jaxpr, (), *consts, *leaves)
+    arrays = list(map(jnp.asarray, eval_jaxpr(jaxpr, (), *consts, *leaves)))
     if cost(closed).flops < _PRODUCTS * n_entries:
         return arrays
     first = len(arrays) - len(gradient.output_avals) * len(function.active)

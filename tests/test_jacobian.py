@@ -244,6 +244,17 @@ def test_small_and_empty_arrays(n):
     assert square.diagonal().shape == (n,) and str(square.structure)
 
 
+@pytest.mark.parametrize("n", [1, 2])
+@pytest.mark.parametrize(("padding", "stride"), [((2, 2), 1), ((2, 2), 2), ((3, 0), 3)])
+def test_windows_that_lie_in_the_padding(n, padding, stride):
+    kernel = array(7, 1, 1, 2)
+
+    def f(x):
+        return lax.conv_general_dilated(x[None, None], kernel, (stride,), [padding])[0, 0]
+
+    check(f, array(8, n))
+
+
 def test_zero_size_axes():
     _, jacobian = symjac.linearize(lambda x: jnp.tanh(x @ jnp.ones((3, 0))), jnp.ones((4, 3)))
     assert jacobian.materialise().shape == (4, 0, 4, 3)

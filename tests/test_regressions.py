@@ -64,3 +64,16 @@ def test_cut_off_entries_stay_out():
 @pytest.mark.parametrize("f", [jnp.cumprod, lambda x: jnp.delete(x, 1), jnp.ediff1d])
 def test_flattened(f):
     check_against_jax(f, array(8, 4, 3))
+
+
+def test_a_constant_block_of_a_symmetric_hessian():
+    """The derivative with respect to an input that nothing uses is a constant of the program."""
+    wide, row, tall = (array(9 + i, *shape, dtype="complex64") for i, shape in enumerate([(4, 1), (4,), (2, 7)]))
+
+    def f(x, y):
+        tiled = jnp.tile(x, (2, 1))
+        v = jnp.concatenate([wide, 0.5 * tiled**3, jnp.cos(tiled)], 1)
+        return (tall @ jnp.einsum("ij,i,kl->j", v, row, tiled))[-1]
+
+    args = array(12, 2, 3, dtype="complex64"), array(13, dtype="complex64")
+    check_against_jax(f, *args, argnums=(0, 1), transform="hessian", modes=["eager"], holomorphic=True)
