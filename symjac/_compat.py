@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Hashable, Sequence
+import weakref
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, cast
 
 import jax
@@ -68,6 +69,11 @@ def bind_equation(eqn: Any, operands: Sequence[Any]) -> list[Any]:
     with eqn.ctx.manager:
         result = eqn.primitive.bind(*functions, *operands, **params)
     return list(result) if eqn.primitive.multiple_results else [result]
+
+
+def trace_of(value: Any) -> Callable[[], Any]:
+    """Returns a weak reference to the trace that a value belongs to."""
+    return weakref.ref(value._trace) if isinstance(value, core.Tracer) else lambda: None
 
 
 def user_line(eqn: Any) -> str:

@@ -57,7 +57,7 @@ class Traced:
 
 
 class NeedsValuesError(Exception):
-    """A function could not be traced without the values of its arguments, or its results are no arrays."""
+    """A function could not be traced and then differentiated: it needs values, or its results are no arrays."""
 
 
 class CacheInfo(NamedTuple):
@@ -231,7 +231,20 @@ def memoised_call(
 
     Returns:
         The user's result.
+
+    Raises:
+        NeedsValuesError: A custom rule of the function holds on to a value of the trace that made it, so that what was
+            traced cannot be differentiated.
     """
+    try:
+        return _call(fun, key, leaves, trace, memoize)
+    except jax.errors.UnexpectedTracerError as error:
+        raise NeedsValuesError from error
+
+
+def _call(
+    fun: Callable[..., Any], key: Any, leaves: Sequence[Array], trace: Callable[[], Traced], memoize: bool
+) -> Any:
     if not memoize or not can_remember(leaves):
         traced = trace()
         return traced.finish(traced.engine(traced.closed.consts, leaves))

@@ -21,6 +21,7 @@ from symjac._program import (
     FlatFunction,
     LinearProgram,
     TracedFunction,
+    check_alive,
     eager_forward_program,
     forward_program,
     is_inexact,
@@ -73,6 +74,7 @@ def evaluate(
     """Returns the outputs, where asked for, then the auxiliary arrays, then the blocks of the Jacobian by rows."""
     if transform.kind == "hessian":
         gradient, closed = trace(_gradient(transform, function, consts), leaves, function.active)
+        check_alive(closed.consts, function.traced_by)
 
         def hessian(leaves: Sequence[Array]) -> list[Array]:
             return _derivative(gradient, closed.consts, leaves, chunk_size=transform.chunk_size)

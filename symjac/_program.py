@@ -39,6 +39,14 @@ class LinearProgram:
         return LinearProgram(ClosedJaxpr(jaxpr, ()), self.n_primals + len(consts), self.n_values), consts
 
 
+TraceReference = Callable[[], Any]
+"""Gives a trace as long as something holds on to it."""
+
+
+def no_trace() -> None:
+    """The reference to no trace."""
+
+
 @dataclass(frozen=True)
 class TracedFunction:
     """A function of array leaves, traced to a jaxpr that holds no arrays.
@@ -49,12 +57,14 @@ class TracedFunction:
         n_outputs: The number of outputs to be differentiated.
         n_leaves: The number of leaves.
         active: The positions, among the leaves, of those to be differentiated with respect to.
+        traced_by: The trace that made it.
     """
 
     jaxpr: Jaxpr
     n_outputs: int
     n_leaves: int
     active: tuple[int, ...]
+    traced_by: TraceReference
 
     @property
     def output_avals(self) -> list[Any]:
@@ -108,18 +118,30 @@ def trace(
         The traced function, and the jaxpr closed over the arrays that `function` closes over.
     """
     n_outputs = 0
+    traced_by = no_trace
 
     def flat(*leaves: Array) -> list[Array]:
-        nonlocal n_outputs
+        nonlocal n_outputs, traced_by
         outputs, aux = function(*leaves)
         n_outputs = len(outputs)
+        traced_by = _compat.trace_of(leaves[0]) if leaves else no_trace
         return [*outputs, *aux]
 
     closed = hoisted(jax.make_jaxpr(flat)(*leaves))
     if for_memo:
         closed = with_varying_literals_lifted(closed)
     jaxpr, _ = _compat.opened(closed)
-    return TracedFunction(jaxpr, n_outputs, len(leaves), tuple(active)), closed
+    return TracedFunction(jaxpr, n_outputs, len(leaves), tuple(active), traced_by), closed
+
+
+def check_alive(consts: Sequence[Any], traced_by: TraceReference) -> None:
+    """Raises `UnexpectedTracerError` where a constant is a value of the trace that made a function, which has ended.
+
+    A derivative rule may hold on to such a value. JAX itself tells so only when the value is used.
+    """
+    ended = traced_by()
+    if ended is not None and any(_compat.trace_of(const)() is ended for const in consts):
+        raise jax.errors.UnexpectedTracerError("A derivative rule holds on to a value of the trace that met it.")
 
 
 def forward_program(
@@ -134,7 +156,7 @@ def forward_program(
         values = [*outputs, *aux] if with_value else aux
         return values, [t for t, keep in zip(out_tangents, inexact, strict=True) if keep]
 
-    return _linear_program(jvp, leaves, [leaves[i] for i in function.active])
+    return _linear_program(jvp, leaves, [leaves[i] for i in function.active], function.traced_by)
 
 
 def reverse_program(
@@ -149,7 +171,7 @@ def reverse_program(
         values = [*outputs, *aux] if with_value else aux
         return values, [t for t, keep in zip(pullback(list(cotangents)), inexact, strict=True) if keep]
 
-    return _linear_program(vjp, leaves, function.output_avals)
+    return _linear_program(vjp, leaves, function.output_avals, function.traced_by)
 
 
 def eager_forward_program(
@@ -179,7 +201,9 @@ def pullback_program(pullback: Any, outputs: Sequence[Array], active: Sequence[A
     return _linear_program(linear, [], outputs)
 
 
-def _linear_program(function: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) -> LinearProgram:
+def _linear_program(
+    function: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], traced_by: TraceReference = no_trace
+) -> LinearProgram:
     """Traces a function of primals and tangents, which gives values and out tangents, and removes its dead code."""
     n_values = 0
 
@@ -190,6 +214,7 @@ def _linear_program(function: Callable[..., Any], primals: Sequence[Any], tangen
         return [*values, *out_tangents]
 
     jaxpr, consts = _compat.opened(jax.make_jaxpr(flat)(list(primals), list(tangents)))
+    check_alive(consts, traced_by)
     n_inputs = len(primals) + len(tangents)
     jaxpr, used = _compat.without_dead_code(jaxpr, [False] * len(consts) + [True] * n_inputs)
     consts = [const for const, keep in zip(consts, used, strict=False) if keep]

@@ -77,3 +77,14 @@ def test_a_constant_block_of_a_symmetric_hessian():
 
     args = array(12, 2, 3, dtype="complex64"), array(13, dtype="complex64")
     check_against_jax(f, *args, argnums=(0, 1), transform="hessian", modes=["eager"], holomorphic=True)
+
+
+@pytest.mark.parametrize("transform", ["jacfwd", "jacrev", "hessian"])
+def test_a_rule_that_holds_on_to_an_argument(transform):
+    """JAX's rule for the pseudoinverse closes over its second argument, which is a value of the trace."""
+
+    def f(x, tolerance):
+        inverse = jnp.linalg.pinv(x, tolerance)
+        return jnp.sum(inverse**2) if transform == "hessian" else inverse
+
+    check_against_jax(f, MATRIX, np.float32(1e-3), argnums=(0, 1), transform=transform, modes=["eager", "jit"])

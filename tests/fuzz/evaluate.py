@@ -20,6 +20,7 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 from symjac import _compat
 
 from .evaluate_indexing import assign, by, gather, scatter, sort, top_k
+from .evaluate_windows import convolution, gather_selected, highest, lowest, padded, reduction, scatter_selected
 
 Function = Callable[..., Any]
 _NARROW = (np.dtype(jnp.bfloat16), np.dtype(np.float16))
@@ -93,6 +94,8 @@ _KEPT = {
     "stack": ("axis",),
     "round": ("rounding_method",),
     "tile": ("reps",),
+    "triangular_solve": ("left_side", "lower", "transpose_a", "conjugate_a", "unit_diagonal"),
+    "fft": ("fft_type", "fft_lengths"),
     **dict.fromkeys(("reduce_sum", "reduce_max", "reduce_min", "reduce_prod", "reduce_and", "reduce_or"), ("axes",)),
     **dict.fromkeys(("cumsum", "cumprod"), ("axis", "reverse")),
 }
@@ -145,18 +148,7 @@ def _slice(x: Any, *, start_indices: Any, limit_indices: Any, strides: Any) -> A
 
 
 def _pad(x: Any, fill: Any, *, padding_config: Any) -> Any:
-    shape = [lo + hi + n + max(n - 1, 0) * inner for n, (lo, hi, inner) in zip(x.shape, padding_config, strict=True)]
-    wide = [
-        max(lo, 0) + max(hi, 0) + n + max(n - 1, 0) * i for n, (lo, hi, i) in zip(x.shape, padding_config, strict=True)
-    ]
-    result = np.full(wide, fill, x.dtype)
-    places = tuple(
-        slice(max(lo, 0), max(lo, 0) + n + max(n - 1, 0) * i, i + 1)
-        for n, (lo, _, i) in zip(x.shape, padding_config, strict=True)
-    )
-    result[places] = x
-    cut = tuple(slice(max(-lo, 0), max(-lo, 0) + n) for n, (lo, _, _) in zip(shape, padding_config, strict=True))
-    return result[cut]
+    return padded(x, fill, padding_config)
 
 
 def _iota(*_: Any, dtype: Any, shape: Any, dimension: int) -> Any:
@@ -184,6 +176,32 @@ def _dot_general(a: Any, b: Any, *, dimension_numbers: Any) -> Any:
         (*batch, inner, math.prod(b.shape[i] for i in b_free))
     )
     return (left @ right).reshape((*batch, *(a.shape[i] for i in a_free), *(b.shape[i] for i in b_free)))
+
+
+def _triangular_solve(
+    a: Any, b: Any, *, left_side: bool, lower: bool, transpose_a: bool, conjugate_a: bool, unit_diagonal: bool
+) -> Any:
+    a = np.tril(a) if lower else np.triu(a)
+    if unit_diagonal:
+        a = a - a * np.eye(a.shape[-1], dtype=a.dtype) + np.eye(a.shape[-1], dtype=a.dtype)
+    a = np.conj(a) if conjugate_a else a
+    a = np.swapaxes(a, -1, -2) if transpose_a else a
+    try:
+        if left_side:
+            return np.linalg.solve(a, b)
+        return np.swapaxes(np.linalg.solve(np.swapaxes(a, -1, -2), np.swapaxes(b, -1, -2)), -1, -2)
+    except np.linalg.LinAlgError:
+        return NotImplemented
+
+
+def _fft(x: Any, *, fft_type: Any, fft_lengths: Any) -> Any:
+    axes = tuple(range(x.ndim - len(fft_lengths), x.ndim))
+    function = {"FFT": np.fft.fftn, "IFFT": np.fft.ifftn, "RFFT": np.fft.rfftn, "IRFFT": np.fft.irfftn}
+    return NotImplemented if x.size == 0 else function[fft_type.name](x, fft_lengths, axes)
+
+
+def _polygamma(n: Any, x: Any) -> Any:
+    return special.polygamma(n.astype(int), x) if np.all((x > 0) & (n > 0)) else NotImplemented
 
 
 def _select_n(which: Any, *cases: Any) -> Any:
@@ -293,6 +311,10 @@ _SIMPLE: dict[str, Function] = {
     "erf_inv": _wide(special.erfinv),
     "lgamma": _wide(special.gammaln),
     "digamma": _wide(special.digamma),
+    "erfc": _wide(special.erfc),
+    "polygamma": _wide(_polygamma),
+    "triangular_solve": _triangular_solve,
+    "fft": _fft,
     "integer_pow": _wide(_integer_pow),
     "dot_general": _wide(_dot_general),
     "reduce_sum": _reducer(np.sum),
@@ -361,6 +383,13 @@ def _unstack(eqn: Any, operands: list[Any]) -> list[Any]:
     return [np.take(operands[0], i, axis) for i in range(operands[0].shape[axis])]
 
 
+def _solve(eqn: Any, operands: list[Any]) -> list[Any]:
+    lengths, jaxprs = eqn.params["const_lengths"], eqn.params["jaxprs"]
+    start = lengths.matvec + lengths.vecmat
+    consts = operands[start : start + lengths.solve]
+    return evaluate(jaxprs.solve, [*consts, *operands[sum(lengths) :]])
+
+
 _STRUCTURED: dict[str, Function] = {
     "jit": _inner("jaxpr"), "pjit": _inner("jaxpr"), "closed_call": _inner("call_jaxpr"), "core_call": _inner("call_jaxpr"),
     "custom_jvp_call": _inner("call_jaxpr"), "custom_vjp_call": _inner("call_jaxpr"), "checkpoint": _inner("jaxpr"),
@@ -370,4 +399,8 @@ _STRUCTURED: dict[str, Function] = {
     "scatter-mul": scatter(by(np.multiply)), "scatter_mul": scatter(by(np.multiply)),
     "scatter-min": scatter(by(np.minimum)), "scatter_min": scatter(by(np.minimum)),
     "scatter-max": scatter(by(np.maximum)), "scatter_max": scatter(by(np.maximum)),
+    "conv_general_dilated": convolution, "reduce_window_sum": reduction(np.add, lambda _: 0),
+    "reduce_window_max": reduction(np.maximum, lowest), "reduce_window_min": reduction(np.minimum, highest),
+    "select_and_gather_add": gather_selected, "select_and_scatter_add": scatter_selected,
+    "custom_linear_solve": _solve, "scatter-sub": scatter(by(np.subtract)), "scatter_sub": scatter(by(np.subtract)),
 }  # fmt: skip
