@@ -171,6 +171,18 @@ def add(a: Factor, b: Factor) -> Factor:
     return Factor(np.asarray(x + y, x.dtype) if is_static(x) and is_static(y) else lax.add(x, y), labels)
 
 
+def zeroed(factor: Factor, mask: Factor) -> Factor:
+    """The factor over the union of the labels, zero where the mask is: a NaN or an infinity there vanishes."""
+    labels = union([factor.labels, mask.labels])
+    shape = tuple(label.size for label in labels)
+    keep, values = mask.over(labels), factor.over(labels)
+    if is_static(keep) and is_static(values):
+        return Factor(np.where(keep, values, np.zeros((), values.dtype)), labels, factor.precision)
+    values = jnp.broadcast_to(values, shape)
+    keep = jnp.broadcast_to(cast(jnp.asarray(keep), np.bool_), shape)
+    return Factor(lax.select(keep, values, jnp.zeros_like(values)), labels, factor.precision)
+
+
 def _precision(a: Factor, b: Factor) -> Any:
     """The stricter of two precisions."""
     if a.precision is None or b.precision is None or a.precision == b.precision:

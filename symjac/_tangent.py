@@ -30,7 +30,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from symjac._factor import Factor, cast, multiply, scalar
+from symjac._factor import Factor, cast, multiply, scalar, zeroed
 from symjac._index_map import (
     Affine,
     Indexed,
@@ -117,22 +117,21 @@ class Term:
         Factors that carry exactly what the mask carries, or less, or more, are zeroed in place, so that a NaN or inf in
         them vanishes; where there is none the mask itself becomes a factor.
         """
-        chosen = pull(mask, self.out_axes)
-        carried = set(chosen.labels)
+        return self.zeroed(pull(mask, self.out_axes), spread=True)
+
+    def zeroed(self, mask: Factor, *, spread: bool = False) -> Term:
+        """Zero where a mask is zero or false; `spread` spreads factors that carry less than the mask over its labels."""
+        carried = set(mask.labels)
         factors, hit = [], False
         for factor in self.factors:
             own = set(factor.labels)
-            if (own >= carried or own <= carried) and not (own < carried and is_static(factor.array)):
-                labels = union([factor.labels, chosen.labels])
-                shape = tuple(label.size for label in labels)
-                keep = jnp.broadcast_to(chosen.over(labels), shape)
-                values = jnp.broadcast_to(factor.over(labels), shape)
-                factors.append(Factor(lax.select(keep, values, jnp.zeros_like(values)), labels, factor.precision))
+            if own >= carried or (spread and own <= carried and not is_static(factor.array)):
+                factors.append(zeroed(factor, mask))
                 hit = True
             else:
                 factors.append(factor)
         term = replace(self, factors=tuple(factors))
-        return term if hit else term.times(as_mask(chosen.array, chosen.labels))
+        return term if hit else term.times(as_mask(mask.array, mask.labels))
 
     # -- labels -------------------------------------------------------------------------------------------------
 
@@ -174,7 +173,7 @@ class Term:
         masks = [inside_mask(self.out_axes[i]) for i in axes if not self.out_axes[i].stays_inside]
         term = self._without_axes(axes)
         for mask in masks:
-            term = term.times(mask)
+            term = term.zeroed(mask)
         return term.counted(self.labels)
 
     def transpose(self, permutation: Sequence[int]) -> Term:
@@ -250,7 +249,7 @@ class Term:
                     inner[label] = index_map
         term = self._without_axes(list(positions)).substitute(inner)
         for mask in masks:
-            term = term.times(mask)
+            term = term.zeroed(mask)
         return term
 
     def reshape(self, old: Sequence[int], new: Sequence[int]) -> Term:

@@ -88,3 +88,15 @@ def test_a_rule_that_holds_on_to_an_argument(transform):
         return jnp.sum(inverse**2) if transform == "hessian" else inverse
 
     check_against_jax(f, MATRIX, np.float32(1e-3), argnums=(0, 1), transform=transform, modes=["eager", "jit"])
+
+
+def test_a_nan_that_leads_nowhere():
+    """An index out of bounds reads NaN; in reverse mode what it led to is dropped, and not multiplied by zero."""
+
+    index = np.array([[[0, -3], [1, 1]], [[-1, 5], [0, 0]]])
+
+    def f(x):
+        read = jnp.take_along_axis(jnp.stack([x, x[::-1]], 2), index, 2)
+        return read / (read**2 + 1.5)
+
+    check_against_jax(f, array(14, 2, 2), transform="jacrev", modes=["eager"])

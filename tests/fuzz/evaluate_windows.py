@@ -29,13 +29,18 @@ def _cut(shape: Sequence[int], config: Sequence[tuple[int, int, int]]) -> tuple[
     return tuple(slice(max(-lo, 0), max(n - max(-hi, 0), 0)) for n, (lo, hi, _) in zip(shape, config, strict=True))
 
 
-def _offsets(window: Sequence[int], dilation: Sequence[int], strides: Sequence[int], out: Sequence[int]) -> Iterator[Any]:
+def _offsets(
+    window: Sequence[int], dilation: Sequence[int], strides: Sequence[int], out: Sequence[int]
+) -> Iterator[Any]:
     """For each place within a window, its slice of the padded array, of the shape of the output."""
     for place in itertools.product(*map(range, window)):
         starts = [p * d for p, d in zip(place, dilation, strict=True)]
         yield (
             place,
-            tuple(slice(start, start + (n - 1) * s + 1 if n else start, s) for start, n, s in zip(starts, out, strides, strict=True)),
+            tuple(
+                slice(start, start + (n - 1) * s + 1 if n else start, s)
+                for start, n, s in zip(starts, out, strides, strict=True)
+            ),
         )
 
 
