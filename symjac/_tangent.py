@@ -120,7 +120,7 @@ class Term:
         return self.zeroed(pull(mask, self.out_axes), spread=True)
 
     def zeroed(self, mask: Factor, *, spread: bool = False) -> Term:
-        """Zero where a mask is zero or false; `spread` spreads factors that carry less than the mask over its labels."""
+        """Zero where a mask is zero or false; `spread` spreads factors that carry less over its labels."""
         carried = set(mask.labels)
         factors, hit = [], False
         for factor in self.factors:
