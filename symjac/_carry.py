@@ -15,7 +15,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from symjac._align import align
+from symjac._align import Alignment, align
 from symjac._factor import Factor, contract
 from symjac._index_map import Affine, Indexed, IndexMap, Label, is_static, union
 from symjac._materialise import assemble
@@ -216,6 +216,12 @@ def _is_lonely(described: tuple[Any, ...]) -> bool:
     return bool(labels) and all(len(set(uses)) == 1 for _, uses in labels)
 
 
+def _aligned(frame: Term, terms: Sequence[Term]) -> Alignment:
+    """What a frame shares with terms that it holds; a dense axis of it stays one, wherever their maps lead."""
+    lonely = [i for i, described in enumerate(_signature(frame.axes)) if _is_lonely(described)]
+    return align([frame, *terms], dense=lonely)
+
+
 def fitted(tangent: StructuredTangent, frame: StructuredTangent) -> list[Any]:
     """The arrays of a frame for a tangent that it holds."""
     arrays: list[Any] = []
@@ -231,7 +237,7 @@ def _place(term: Term, frames: Sequence[Term]) -> int:
     """The number of the smallest frame that holds a term."""
     if len(frames) == 1:
         return 0
-    fitting = [i for i, own in enumerate(frames) if _signature(align([own, term]).axes) == _signature(own.axes)]
+    fitting = [i for i, own in enumerate(frames) if _signature(_aligned(own, [term]).axes) == _signature(own.axes)]
     return min(fitting, key=lambda i: frames[i].factors[0].size)
 
 
@@ -240,7 +246,7 @@ def _fitted(terms: Sequence[Term], frame: Term, dtype: Any) -> Any:
     shape = tuple(label.size for label in labels)
     if not terms:
         return assemble([], [], shape, dtype)
-    found = align([frame, *terms])
+    found = _aligned(frame, terms)
     assert _signature(found.axes) == _signature(frame.axes), "a structure does not fit its frame"
     order = [view.labels[0] for view in found.views[0]]
     places = [order.index(label) for label in labels]
@@ -261,7 +267,7 @@ def as_it_comes(frame: StructuredTangent, tangent: StructuredTangent) -> Structu
 
 def _as_it_comes(frame: Term, term: Term, dtype: Any) -> Term:
     (factor,) = frame.factors
-    found = align([frame, term])
+    found = _aligned(frame, [term])
     own = {view.labels[0]: other for view, other in zip(*found.views, strict=True)}
     if not all(isinstance(view, Affine) and view.is_plain for view in own.values()):
         return frame

@@ -44,6 +44,11 @@ class Factor:
         """The dtype of the array."""
         return np.dtype(self.array.dtype)
 
+    @property
+    def is_static(self) -> bool:
+        """Whether the values are known while tracing."""
+        return is_static(self.array)
+
     def relabel(self, mapping: Mapping[Label, Label]) -> Factor:
         """The same array under other labels of the same sizes."""
         return replace(self, labels=tuple(mapping.get(label, label) for label in self.labels))

@@ -23,6 +23,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from types import NotImplementedType
 from typing import Any
 
@@ -114,24 +115,21 @@ class Term:
     def masked(self, mask: Any) -> Term:
         """Zero where the mask (broadcasting against the out axes) is false, without multiplying what is there.
 
-        Factors that carry exactly what the mask carries, or less, or more, are zeroed in place, so that a NaN or inf in
-        them vanishes; where there is none the mask itself becomes a factor.
+        Factors that carry exactly what the mask carries, or less, or more, are zeroed, so that a NaN or inf in them
+        vanishes; where there is none the mask itself becomes a factor.
         """
-        return self.zeroed(pull(mask, self.out_axes), spread=True)
+        return self.zeroed(pull(mask, self.out_axes))
 
-    def zeroed(self, mask: Factor, *, spread: bool = False) -> Term:
-        """Zero where a mask is zero or false; `spread` spreads factors that carry less over its labels."""
+    def zeroed(self, mask: Factor) -> Term:
+        """Zero where a mask, which is a factor of numbers or of booleans, is; see `masked`."""
         carried = set(mask.labels)
-        factors, hit = [], False
-        for factor in self.factors:
-            own = set(factor.labels)
-            if own >= carried or (spread and own <= carried and not is_static(factor.array)):
-                factors.append(zeroed(factor, mask))
-                hit = True
-            else:
-                factors.append(factor)
-        term = replace(self, factors=tuple(factors))
-        return term if hit else term.times(as_mask(mask.array, mask.labels))
+        above = [f for f in self.factors if set(f.labels) > carried]
+        within = [f for f in self.factors if set(f.labels) == carried or (set(f.labels) < carried and not f.is_static)]
+        others = [f for f in self.factors if f not in above and f not in within]
+        masked = [zeroed(factor, mask) for factor in above]
+        if within:
+            masked.append(zeroed(reduce(multiply, within), mask))
+        return replace(self, factors=(*others, *(masked or [as_mask(mask.array, mask.labels)])))
 
     # -- labels -------------------------------------------------------------------------------------------------
 

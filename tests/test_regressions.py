@@ -100,3 +100,18 @@ def test_a_nan_that_leads_nowhere():
         return read / (read**2 + 1.5)
 
     check_against_jax(f, array(14, 2, 2), transform="jacrev", modes=["eager"])
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (2, 1), (2, 2)])
+@pytest.mark.parametrize("stride", [1, 2])
+def test_a_branch_whose_windows_lie_in_the_padding(shape, stride):
+    """An axis of one entry, along which the map of one branch leads outside."""
+
+    def f(x):
+        def windows(y):
+            sums = lax.reduce_window(jnp.pad(y, ((1, 0), (0, 0))), np.float32(0), lax.add, (1, 2), (1, stride), "SAME")
+            return jnp.broadcast_to(jnp.sum(sums), y.shape)
+
+        return lax.cond(jnp.sum(x) > 0, lambda y: y, windows, x)
+
+    check_against_jax(f, array(15, *shape))

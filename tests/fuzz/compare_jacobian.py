@@ -32,8 +32,10 @@ def compare_jacobian(program: Program) -> Outcome:
         got = interpreted(lambda *a: _found(f, a, program.reverse), args)
     except Exception as error:
         return Outcome("failed", "linearize", f"raises {type(error).__name__}: {str(error)[:500]}")
-    for name, value in want.items():
-        message = difference(_untyped(got[name]), _untyped(value))
+    for name in got:
+        message = difference(_untyped(got[name]), _untyped(want[name]))
+        if name == "vjp" and message is not None:  # JAX's two modes differ where an index is out of bounds.
+            message = difference(_untyped(got[name]), _untyped(want["rows times matrix"])) and message
         if message is not None:
             return Outcome("doubtful" if message.startswith("doubtful") else "failed", "linearize", f"{name} {message}")
     return Outcome("same", "linearize")
@@ -72,8 +74,18 @@ def _expected(f: Callable[..., Any], dense: Callable[..., Any], args: Any, rever
         found["diagonal"] = jnp.diagonal(matrix)
     found["jvp"] = jax.jvp(f, args, tuple(_tangents(list(args), 3)))[1]
     if reverse:
-        found["vjp"] = jax.vjp(f, *args)[1](_tangents(out, 7))
+        cotangents = _tangents(out, 7)
+        found["vjp"] = jax.vjp(f, *args)[1](cotangents)
+        found["rows times matrix"] = _rows_times(matrix, cotangents, args)
     return found
+
+
+def _rows_times(matrix: Any, cotangents: Any, args: Any) -> list[Any]:
+    pulled = jnp.concatenate([jnp.ravel(each) for each in cotangents]) @ matrix
+    starts = np.cumsum([0, *(int(jnp.size(a)) for a in args)])
+    return [
+        jnp.reshape(pulled[start : start + jnp.size(a)], jnp.shape(a)) for start, a in zip(starts, args, strict=False)
+    ]
 
 
 def _found(f: Callable[..., Any], args: Any, reverse: bool) -> dict[str, Any]:
