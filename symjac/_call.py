@@ -16,7 +16,7 @@ from jax.tree_util import tree_flatten, tree_structure
 from symjac import _checks, _compat
 from symjac._arguments import Argnums, Call, leaves_and_key, normalised_argnums, split
 from symjac._chunks import checked_chunk_size
-from symjac._memo import NeedsValuesError, Traced, can_remember, holder_of, memoised_call
+from symjac._memo import MISS, NeedsValuesError, Shortcut, Traced, can_remember, holder_of, memoised_call
 from symjac._modes import Kind, Transform, evaluate, evaluate_eagerly, structural_jaxpr
 from symjac._program import FlatFunction, trace
 from symjac._types import PyTreeDef
@@ -76,8 +76,12 @@ def transformed(
             kind, positions, is_tuple, is_inner_tuple, has_aux, holomorphic, allow_int, with_value, chunk_size
         )
 
+    shortcut = Shortcut()
+
     @_like(fun, argnums)
     def jacfun(*args: Any, **kwargs: Any) -> Any:
+        if not kwargs and (result := shortcut.call(args)) is not MISS:
+            return result
         transform = request()
         leaves, key = leaves_and_key(args, kwargs, transform.argnums)
 
@@ -85,10 +89,14 @@ def transformed(
             return _traced(transform, fun, split(args, kwargs, transform.argnums, leaves))
 
         try:
-            return memoised_call(fun, (transform, key), leaves, traced, memoize)
+            result = memoised_call(fun, (transform, key), leaves, traced, memoize)
         except NeedsValuesError:
-            pass
-        return _computed_eagerly(transform, fun, split(args, kwargs, transform.argnums, leaves))
+            result = MISS
+        if result is MISS:
+            return _computed_eagerly(transform, fun, split(args, kwargs, transform.argnums, leaves))
+        if memoize and not kwargs:
+            shortcut.learn(fun, (transform, key), args)
+        return result
 
     def of_arguments(args: Any, kwargs: Any) -> tuple[Traced, Sequence[Array]]:
         transform = request()

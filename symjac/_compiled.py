@@ -27,16 +27,20 @@ class Program:
     Attributes:
         forwarded: For each output the position of the input (constants and then leaves) that it is, or None.
         used: The positions of the inputs that the compiled part needs.
-        run: The compiled part, of `owned` and the used inputs, or None where nothing is left to compute.
+        run: The compiled part, of the arrays of `owned` and the used inputs, or None where nothing is left to compute.
         owned: The large constants that the program brings along.
         tree: The tree of the outputs, or None where they are a list.
+        is_plain: Whether all inputs are used, and all outputs computed.
+        is_single: Whether the compiled part gives its only output by itself, which takes less time than a list.
     """
 
     forwarded: tuple[int | None, ...]
     used: tuple[int, ...]
-    run: Callable[..., list[Array]] | None
+    run: Callable[..., Any] | None
     owned: tuple[Array, ...] = ()
     tree: PyTreeDef | None = None
+    is_plain: bool = False
+    is_single: bool = False
 
     @property
     def n_bytes(self) -> int:
@@ -45,14 +49,19 @@ class Program:
 
     def __call__(self, consts: Sequence[Any], leaves: Sequence[Any]) -> Any:
         """Computes the outputs."""
-        outputs = self._flat(consts, leaves)
+        if self.is_plain and self.run is not None:
+            computed = self.run(*self.owned, *consts, *leaves)
+            outputs = [computed] if self.is_single else computed
+        else:
+            outputs = self._flat((*consts, *leaves))
         return outputs if self.tree is None else self.tree.unflatten(outputs)
 
-    def _flat(self, consts: Sequence[Any], leaves: Sequence[Any]) -> list[Array]:
-        inputs = (*consts, *leaves)
+    def _flat(self, inputs: Sequence[Any]) -> list[Array]:
         if self.run is None:
             return [_as_array(inputs[i]) for i in self.forwarded if i is not None]
-        computed = self.run(self.owned, *[inputs[i] for i in self.used])
+        computed = self.run(*self.owned, *[inputs[i] for i in self.used])
+        if self.is_single:
+            computed = [computed]
         if len(computed) == len(self.forwarded):
             return computed
         remaining = iter(computed)
@@ -97,15 +106,19 @@ def build_program(
     owned = tuple(_as_array(const) for const, large in zip(own, is_large, strict=True) if large)
     embedded = [None if large else const for const, large in zip(own, is_large, strict=True)]
 
-    def run(owned: Sequence[Array], *args: Any) -> list[Array]:
-        large = iter(owned)
+    is_single = len(jaxpr.outvars) == 1
+
+    def run(*args: Any) -> Any:
+        large = iter(args[: len(owned)])
         consts = [next(large) if const is None else const for const in embedded]
-        return eval_jaxpr(jaxpr, (), *consts, *args)
+        outputs = eval_jaxpr(jaxpr, (), *consts, *args[len(owned) :])
+        return outputs[0] if is_single else outputs
 
     run.__name__ = run.__qualname__ = name
     first = len(consts)
-    given_up = tuple(1 + j for j, i in enumerate(used) if i >= first and donated and donated[i - first])
-    return Program(forwarded, used, jax.jit(run, donate_argnums=given_up), owned, tree)
+    given_up = tuple(len(owned) + j for j, i in enumerate(used) if i >= first and donated and donated[i - first])
+    is_plain = used == tuple(range(len(position))) and all(i is None for i in forwarded)
+    return Program(forwarded, used, jax.jit(run, donate_argnums=given_up), owned, tree, is_plain, is_single)
 
 
 def _as_array(value: Any) -> Array:

@@ -18,7 +18,7 @@ from symjac import _compat
 from symjac._arguments import Call, leaves_and_key, split
 from symjac._hoist import hoisted
 from symjac._literals import with_varying_literals_lifted
-from symjac._memo import NeedsValuesError, Traced, can_remember, holder_of, memoised_call
+from symjac._memo import MISS, NeedsValuesError, Shortcut, Traced, can_remember, holder_of, memoised_call
 from symjac._types import PyTreeDef
 
 Positions = int | Sequence[int] | Callable[[int], tuple[int, ...]]
@@ -56,8 +56,12 @@ def compiled(
         leaves, _, selected = arguments(args, kwargs)
         return traced_call(args, kwargs, selected, leaves), leaves
 
+    shortcut = Shortcut()
+
     @functools.wraps(theirs)
     def transformed(*args: Any, **kwargs: Any) -> Any:
+        if not kwargs and (result := shortcut.call(args)) is not MISS:
+            return result
         if not can_remember(tree_leaves((args, kwargs))):
             return theirs(*args, **kwargs)
         try:
@@ -65,9 +69,12 @@ def compiled(
         except (TypeError, ValueError):
             return theirs(*args, **kwargs)  # It has the right words for it.
         try:
-            return memoised_call(fun, (owner, key), leaves, lambda: traced_call(args, kwargs, selected, leaves))
+            result = memoised_call(fun, (owner, key), leaves, lambda: traced_call(args, kwargs, selected, leaves))
         except NeedsValuesError:
             return theirs(*args, **kwargs)
+        if not kwargs:
+            shortcut.learn(fun, (owner, key), args)
+        return result
 
     transformed.__wrapped__ = fun
     holder = holder_of(transformed)

@@ -91,12 +91,13 @@ class Contents:
 class Cells:
     """What the closure of a function, its code and its defaults must be."""
 
-    __slots__ = ("code", "deep", "defaults", "kwdefaults", "ref", "weak")
+    __slots__ = ("code", "deep", "defaults", "has_none", "kwdefaults", "ref", "weak")
 
     def __init__(self, ref: Callable[[], Any], code: Any, defaults: Any, kwdefaults: Any, cells: list[Any]):
         """Takes an expectation for each cell, and for the defaults."""
         self.ref, self.code = ref, code
         self.defaults, self.kwdefaults = defaults, kwdefaults
+        self.has_none = defaults.matches(None) and kwdefaults.matches(None)
         self.weak = tuple((i, cell.ref) for i, cell in enumerate(cells) if type(cell) is Same)
         self.deep = tuple((i, cell) for i, cell in enumerate(cells) if type(cell) is not Same)
 
@@ -113,6 +114,8 @@ class Cells:
         for i, cell in self.deep:
             if not cell.matches(cells[i].cell_contents):
                 return False
+        if self.has_none and function.__defaults__ is None and function.__kwdefaults__ is None:
+            return True
         return self.defaults.matches(function.__defaults__) and self.kwdefaults.matches(function.__kwdefaults__)
 
 
@@ -153,4 +156,7 @@ class Mapped:
         for key in self.absent:
             if key in namespace:
                 return False
-        return all(entry.matches(namespace.get(key, MISSING)) for key, entry in self.deep)
+        for key, entry in self.deep:
+            if not entry.matches(namespace.get(key, MISSING)):
+                return False
+        return True

@@ -18,7 +18,7 @@ from symjac import _compat
 from symjac._code import MEMO_NAME
 from symjac._compiled import Program, build_program
 from symjac._hoist import hoisted
-from symjac._memo import NeedsValuesError, are_arrays, can_remember, placement, run_by_structure
+from symjac._memo import NeedsValuesError, are_arrays, are_like, can_remember, placement, run_by_structure
 from symjac._structure import StructuralKey, structural_key
 
 _MAX_SIGNATURES = 256
@@ -33,6 +33,10 @@ class _Compiled:
     finish: Callable[[list[Array]], Any]
     context: Hashable
     epoch: object
+
+    def holds(self) -> bool:
+        """Whether nothing that it was compiled under has changed."""
+        return self.epoch is _compat.epoch() and self.context == _compat.context()
 
 
 _Traced = tuple[Callable[[], Program], StructuralKey, Sequence[Any], Callable[[list[Array]], Any]]
@@ -53,9 +57,12 @@ class Jitted:
         self.__wrapped__ = fun
         self._native, self._donates = native, donates
         self._compiled: dict[Hashable, _Compiled | None] = {}
+        self._last: tuple[tuple[Any, ...], _Compiled | None] = (), None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Calls the function, compiled."""
+        if not kwargs and (compiled := self._repeated(args)) is not None:
+            return compiled.finish(compiled.program(compiled.consts, args))
         flat, tree = tree_flatten((args, kwargs))
         if not can_remember(flat):
             return self._native(*args, **kwargs)
@@ -66,9 +73,18 @@ class Jitted:
             return self._native(*args, **kwargs)
         if compiled is None:
             return self._native(*args, **kwargs)
-        if compiled.epoch is _compat.epoch() and compiled.context == _compat.context():
+        if compiled.holds():
+            if not kwargs and len(flat) == len(args) and all(type(arg) is _compat.ArrayImpl for arg in args):
+                self._last = key[1:], compiled
             return compiled.finish(compiled.program(compiled.consts, flat))
         return self._first_call(key, flat, args, kwargs)
+
+    def _repeated(self, args: tuple[Any, ...]) -> _Compiled | None:
+        """Returns what was compiled for the last call, where this one has arrays of the same types."""
+        avals, compiled = self._last
+        if compiled is None or not are_like(args, avals) or not compiled.holds():
+            return None
+        return compiled if can_remember(()) else None
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         """Binds as a method, like a function."""
@@ -87,6 +103,7 @@ class Jitted:
     def clear_cache(self) -> None:
         """Forgets what was traced for this function."""
         self._compiled.clear()
+        self._last = (), None
         self._native.clear_cache()
 
     def _first_call(self, key: Hashable, flat: list[Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

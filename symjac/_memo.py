@@ -157,6 +157,58 @@ def _new_holder(fun: Any) -> Holder | None:
         return holder
 
 
+MISS = object()
+"""Stands for no result."""
+
+
+class Shortcut:
+    """The last plan of a transformed function, for calls with arrays of the very types that it was made for.
+
+    Such calls are spared what a look-up costs, which small functions would feel.
+    """
+
+    __slots__ = ("_last",)
+
+    def __init__(self) -> None:
+        self._last: tuple[tuple[Any, ...], Plan, object] | None = None
+
+    def call(self, args: tuple[Any, ...]) -> Any:
+        """Calls the function, or returns `MISS` where the call is another."""
+        last = self._last
+        if last is None:
+            return MISS
+        avals, plan, cleared = last
+        if cleared is not _cleared[0] or not are_like(args, avals) or not can_remember(()):
+            return MISS
+        consts = _constants(plan)
+        if consts is None:
+            return MISS
+        _counts["hits"] += 1
+        return plan.finish(plan.program(consts, args))
+
+    def learn(self, fun: Callable[..., Any], key: Any, args: tuple[Any, ...]) -> None:
+        """Remembers the plan of a call of arrays that was just made, if there is one."""
+        if key[-1] is not None and all(type(arg) is _compat.ArrayImpl for arg in args):
+            holder = holder_of(fun)
+            plan = holder.plans.get(key) if holder is not None else None
+            if plan is not None:
+                self._last = tuple(arg.aval for arg in args), plan, _cleared[0]
+
+
+def are_like(args: tuple[Any, ...], avals: tuple[Any, ...]) -> bool:
+    """Whether arguments are arrays of these types."""
+    if len(args) != len(avals):
+        return False
+    for arg, aval in zip(args, avals):  # noqa: B905
+        if type(arg) is not _compat.ArrayImpl or (arg.aval is not aval and arg.aval != aval):
+            return False
+    return True
+
+
+_cleared: list[object] = [object()]
+"""Another object after each `clear_caches`."""
+
+
 class _Slot:
     """The place of one compiled program. Its lock is held while the program is built and runs for the first time."""
 
@@ -278,7 +330,7 @@ def _constants(plan: Plan) -> list[Any] | None:
     """Returns the constants of a plan, or None where the plan does not hold any more."""
     if plan.epoch is not _compat.epoch() or plan.context != _compat.context() or not plan.reach.unchanged():
         return None
-    consts = []
+    consts: list[Any] = []
     for get in plan.consts:
         const = get()
         if const is None or (type(const) is _compat.ArrayImpl and const.is_deleted()):
@@ -400,3 +452,4 @@ def clear_caches() -> None:
         for holder in list(_holders):
             holder.plans.clear()
         _counts.update(dict.fromkeys(_counts, 0))
+        _cleared[0] = object()
