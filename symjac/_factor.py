@@ -220,6 +220,8 @@ def contract(factors: Sequence[Factor], keep: Sequence[Label], dtype: Any) -> Fa
         needed = set(keep).union(*(factor.labels for factor in pending))
         if _first_position(b, position) < _first_position(a, position):
             a, b = b, a
+        if pending:
+            a, b = _in_fast_order(a, b, needed)
         pending.append(_contract_pair(a, b, needed, dtype))
     (factor,) = pending
     factor = _sum_out(factor, set(keep))
@@ -229,6 +231,17 @@ def contract(factors: Sequence[Factor], keep: Sequence[Label], dtype: Any) -> Fa
 def _first_position(factor: Factor, position: Mapping[Label, int]) -> int:
     """Where in the result the first of the factor's axes stands, so that products come out in that order."""
     return min((position[label] for label in factor.labels if label in position), default=len(position))
+
+
+def _in_fast_order(a: Factor, b: Factor, needed: set[Label]) -> tuple[Factor, Factor]:
+    """Two factors in the order in which compilers have the best code for their product.
+
+    The sum runs over the last axes of the first factor, or else that is the smaller one.
+    """
+    summed = {label for label in a.labels if label in b.labels and label not in needed}
+    a_last, b_last = ({*f.labels[len(f.labels) - len(summed) :]} == summed for f in (a, b))
+    swapped = b_last if a_last != b_last else not a_last and b.size < a.size
+    return (b, a) if summed and swapped else (a, b)
 
 
 def _fold(factors: list[Factor]) -> list[Factor]:
