@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax
@@ -14,10 +14,15 @@ from jax.core import eval_jaxpr
 from jax.extend.core import Literal
 
 from symjac import _compat
+from symjac._indices import Known
 from symjac._types import PyTreeDef
 
 _MAX_EMBEDDED_BYTES = 16384
 """Larger constants of a program are arguments: the compiler copies, prints and folds what is embedded."""
+
+
+_MAX_FIXED_BYTES = 2**26
+"""A result that depends on no input, such as the Jacobian of a stencil, is kept up to this size."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +36,7 @@ class Program:
         owned: The large constants that the program brings along.
         tree: The tree of the outputs, or None where they are a list.
         is_plain: Whether all inputs are used, and all outputs computed.
+        fixed: What the compiled part gave, where that depends on no input and is not large.
         is_single: Whether the compiled part gives its only output by itself, which takes less time than a list.
     """
 
@@ -41,11 +47,17 @@ class Program:
     tree: PyTreeDef | None = None
     is_plain: bool = False
     is_single: bool = False
+    fixed: list[Array] = field(default_factory=list)
 
     @property
     def n_bytes(self) -> int:
         """The size of the arrays that the program holds."""
-        return sum(const.nbytes for const in self.owned)
+        return sum(array.nbytes for array in (*self.owned, *self.fixed))
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether what is computed depends on no input."""
+        return not self.used
 
     def __call__(self, consts: Sequence[Any], leaves: Sequence[Any]) -> Any:
         """Computes the outputs."""
@@ -59,13 +71,21 @@ class Program:
     def _flat(self, inputs: Sequence[Any]) -> list[Array]:
         if self.run is None:
             return [_as_array(inputs[i]) for i in self.forwarded if i is not None]
-        computed = self.run(*self.owned, *[inputs[i] for i in self.used])
-        if self.is_single:
-            computed = [computed]
+        computed = self._computed(inputs)
         if len(computed) == len(self.forwarded):
             return computed
         remaining = iter(computed)
         return [next(remaining) if i is None else _as_array(inputs[i]) for i in self.forwarded]
+
+    def _computed(self, inputs: Sequence[Any]) -> list[Array]:
+        if self.fixed and not any(array.is_deleted() for array in self.fixed):
+            return list(self.fixed)
+        assert self.run is not None
+        computed = self.run(*self.owned, *[inputs[i] for i in self.used])
+        computed = [computed] if self.is_single else computed
+        if self.is_fixed and sum(array.nbytes for array in computed) <= _MAX_FIXED_BYTES:
+            self.fixed[:] = computed
+        return computed
 
 
 def build_program(
@@ -76,6 +96,7 @@ def build_program(
     name: str = "symjac",
     forward: bool = True,
     donated: Sequence[bool] = (),
+    known: Known = (),
 ) -> Program:
     """Traces an engine, and prepares the compilation of what has to be computed. The first call compiles it.
 
@@ -86,8 +107,14 @@ def build_program(
         name: The name of the compiled function.
         forward: Whether an output that is an input is returned as it is.
         donated: For each leaf, whether its memory may be used again.
+        known: The values of some constants, which the program takes as its own.
     """
-    traced, shapes = jax.make_jaxpr(engine, return_shape=True)(list(consts), list(leaves))
+
+    def knowing(consts: Sequence[Any], leaves: Sequence[Any]) -> Any:
+        pairs = zip(consts, known, strict=True) if known else ((const, None) for const in consts)
+        return engine([const if value is None else value for const, value in pairs], leaves)
+
+    traced, shapes = jax.make_jaxpr(knowing, return_shape=True)(list(consts), list(leaves))
     tree = tree_util.tree_structure(shapes)
     if tree == tree_util.tree_structure([0] * tree.num_leaves):
         tree = None
@@ -117,7 +144,7 @@ def build_program(
     run.__name__ = run.__qualname__ = name
     first = len(consts)
     given_up = tuple(len(owned) + j for j, i in enumerate(used) if i >= first and donated and donated[i - first])
-    is_plain = used == tuple(range(len(position))) and all(i is None for i in forwarded)
+    is_plain = bool(used) and used == tuple(range(len(position))) and all(i is None for i in forwarded)
     return Program(forwarded, used, jax.jit(run, donate_argnums=given_up), owned, tree, is_plain, is_single)
 
 

@@ -18,6 +18,7 @@ from symjac import _compat
 from symjac._code import MEMO_NAME
 from symjac._compiled import Program, build_program
 from symjac._hoist import hoisted
+from symjac._indices import Known, with_known_indices
 from symjac._memo import NeedsValuesError, are_arrays, are_like, can_remember, placement, run_by_structure
 from symjac._structure import StructuralKey, structural_key
 
@@ -138,7 +139,8 @@ class Jitted:
         if len(leaves) != len(flat) or not are_arrays(consts) or traced.closed.effects:
             return None
         structure = structural_key(traced.closed, (traced.static, placement([*consts, *flat])), _compat.context())
-        build = functools.partial(build_program, traced.engine, consts, flat)
+        structure, known = with_known_indices(structure, consts)
+        build = functools.partial(build_program, traced.engine, consts, flat, known=known)
         return None if structure is None else (build, structure, consts, traced.finish)
 
     def _traced(self, flat: list[Any], args: Any, kwargs: Any) -> _Traced | None:
@@ -149,7 +151,8 @@ class Jitted:
         if not are_arrays(consts) or closed.effects or not len(donated) == len(flat) == len(closed.in_avals):
             return None
         structure = structural_key(closed, ("jit", donated, placement([*consts, *flat])), _compat.context())
-        build = functools.partial(_build, closed, consts, flat, getattr(self, "__name__", "symjac"), donated)
+        structure, known = with_known_indices(structure, consts)
+        build = functools.partial(_build, closed, consts, flat, getattr(self, "__name__", "symjac"), donated, known)
         return None if structure is None else (build, structure, consts, tree_structure(traced.out_info).unflatten)
 
 
@@ -163,9 +166,9 @@ def _signature(leaf: Any) -> Hashable:
 
 
 def _build(
-    closed: ClosedJaxpr, consts: Sequence[Any], leaves: Sequence[Any], name: str, donated: Sequence[bool]
+    closed: ClosedJaxpr, consts: Sequence[Any], leaves: Sequence[Any], name: str, donated: Sequence[bool], known: Known
 ) -> Program:
     def engine(consts: Sequence[Any], leaves: Sequence[Any]) -> list[Array]:
         return eval_jaxpr(closed.jaxpr, consts, *leaves)
 
-    return build_program(engine, consts, leaves, name=name, forward=False, donated=donated)
+    return build_program(engine, consts, leaves, name=name, forward=False, donated=donated, known=known)

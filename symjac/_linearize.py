@@ -8,10 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
-import jax.numpy as jnp
-import numpy as np
 from jax import Array
-from jax.core import Tracer, eval_jaxpr
+from jax.core import eval_jaxpr
 
 from symjac import _compat, rules
 from symjac._apply import product
@@ -20,6 +18,7 @@ from symjac._call import NeedsValuesError, _check_callable, _flat, _Outputs
 from symjac._cost import cost
 from symjac._deferred import Packed, defer
 from symjac._holomorphic import antilinear_equation
+from symjac._indices import known_index
 from symjac._interpreter import push_basis
 from symjac._jacobian import Jacobian, Trees
 from symjac._memo import Traced, memoised_call
@@ -86,7 +85,7 @@ _CLEARLY_MORE = 1.05
 # Programs of so few operations are not worth two traces.
 _SMALL = 4096
 # Longer index arrays stay in the program.
-_MOST_KNOWN = 2**22
+_MOST_KNOWN = 2**24
 
 
 @dataclass(frozen=True)
@@ -134,7 +133,7 @@ def _traced(fun: Callable[..., Any], call: Call, has_aux: bool) -> Traced:
 
 def _cheapest(function: TracedFunction, consts: Sequence[Array], leaves: Sequence[Array], inputs: Sequence[int]) -> Any:
     """Finds the terms, or defers that where they, or products with them, cost clearly more than one of `jax.jvp`."""
-    known = [_known(const) for const in consts]
+    known = [known_index(const, _MOST_KNOWN) for const in consts]
 
     def evaluate(consts: Sequence[Array], leaves: Sequence[Array]) -> Any:
         own: list[Any] = [const if value is None else value for const, value in zip(consts, known, strict=True)]
@@ -149,15 +148,6 @@ def _cheapest(function: TracedFunction, consts: Sequence[Array], leaves: Sequenc
             pass  # A function that `jax.linearize` does not take.
     outs = eval_jaxpr(with_terms.jaxpr, with_terms.consts, *jax.tree.leaves((consts, leaves)))
     return jax.tree.unflatten(jax.tree.structure(shapes), outs)
-
-
-def _known(const: Any) -> np.ndarray | None:
-    """An index array or a mask that the function closes over, where it is known while tracing."""
-    is_concrete = isinstance(const, jax.Array | np.ndarray) and not isinstance(const, Tracer)
-    if not is_concrete or not (jnp.issubdtype(const.dtype, np.integer) or const.dtype == np.bool_):
-        return None
-    is_here = getattr(const, "is_fully_addressable", True)
-    return np.asarray(const) if is_here and const.size <= _MOST_KNOWN else None
 
 
 def _product_cost(jacobian: Packed) -> float:

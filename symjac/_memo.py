@@ -28,6 +28,7 @@ from jax.extend.core import ClosedJaxpr
 from symjac import _compat
 from symjac._code import MEMO_NAME
 from symjac._compiled import Program, build_program
+from symjac._indices import with_known_indices
 from symjac._reach import Reach, find_reach
 from symjac._structure import StructuralKey, structural_key
 
@@ -352,9 +353,11 @@ def _call_traced(
     if not are_arrays(consts):
         return traced.finish(traced.engine(consts, leaves))
     structure = structural_key(traced.closed, (traced.static, placement([*consts, *leaves])), _compat.context())
+    structure, known = with_known_indices(structure, consts)
     if (structure is None and reach is None) or (structure is not None and _programs.is_one_of_many(structure)):
         return traced.finish(traced.engine(consts, leaves))  # It would be compiled again in each call.
-    program, outputs = run_by_structure(structure, lambda: build_program(traced.engine, consts, leaves), consts, leaves)
+    build = functools.partial(build_program, traced.engine, consts, leaves, known=known)
+    program, outputs = run_by_structure(structure, build, consts, leaves)
     if holder is not None and reach is not None:
         getters = tuple(_getter(const, reach) for const in consts)
         plan = Plan(reach, getters, program, traced.finish, _compat.context(), epoch)
