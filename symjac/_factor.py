@@ -197,7 +197,7 @@ def _precision(a: Factor, b: Factor) -> Any:
     return lax.Precision.HIGHEST
 
 
-def contract(factors: Sequence[Factor], keep: Sequence[Label], dtype: Any) -> Factor:
+def contract(factors: Sequence[Factor], keep: Sequence[Label], dtype: Any, *, in_order: bool = True) -> Factor:
     """Multiplies all factors and sums over every label that is not kept.
 
     Labels to keep that no factor carries do not appear in the result: it is uniform along them.
@@ -206,6 +206,7 @@ def contract(factors: Sequence[Factor], keep: Sequence[Label], dtype: Any) -> Fa
         factors: The factors; with none the result is the scalar one.
         keep: The labels that survive.
         dtype: The dtype of the result.
+        in_order: Whether the labels of the result should come in the order of `keep`.
 
     Returns:
         One factor over those labels of `keep` that some factor carries.
@@ -220,7 +221,7 @@ def contract(factors: Sequence[Factor], keep: Sequence[Label], dtype: Any) -> Fa
         needed = set(keep).union(*(factor.labels for factor in pending))
         if _first_position(b, position) < _first_position(a, position):
             a, b = b, a
-        if pending:
+        if pending or not in_order:
             a, b = _in_fast_order(a, b, needed)
         pending.append(_contract_pair(a, b, needed, dtype))
     (factor,) = pending

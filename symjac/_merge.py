@@ -56,13 +56,25 @@ def _stores_no_zeros(found: Alignment, terms: Sequence[Term]) -> bool:
 
 def join(terms: Sequence[Term], dtype: Any, found: Alignment) -> Term:
     """One term with one factor that equals the sum of the terms, given what `align` found about them."""
-    shape = tuple(label.size for label in found.labels)
-    array = assemble([term.factors for term in terms], found.views, shape, dtype)
+    order = _order(terms, found)
+    labels = tuple(found.labels[i] for i in order)
+    views = [tuple(view[i] for i in order) for view in found.views]
+    array = assemble([term.factors for term in terms], views, [label.size for label in labels], dtype)
     rank = len(terms[0].out_axes)
-    joined = Term((Factor(array, found.labels),), found.axes[:rank], found.axes[rank:])
+    joined = Term((Factor(array, labels),), found.axes[:rank], found.axes[rank:])
     if is_recording() and found.size > sum(term.stored for term in terms):
         note("joined" if len(terms) > 1 else "made dense")
     return joined
+
+
+def _order(terms: Sequence[Term], found: Alignment) -> Sequence[int]:
+    """The order of the labels of a join: that of a term which is one array with all of them, which stays in place."""
+    for term, view in zip(terms, found.views, strict=True):
+        if len(term.factors) == 1 and all(axis.is_plain for axis in view):
+            places = {axis.labels[0]: i for i, axis in enumerate(view)}
+            if set(places) == set(term.factors[0].labels) and len(places) == len(view):
+                return [places[label] for label in term.factors[0].labels]
+    return range(len(found.labels))
 
 
 def _merge_common(a: Term, b: Term, room: int = 0) -> Term | None:

@@ -333,7 +333,7 @@ class _Pile:
         result = math.prod(label.size for label in carried if label in set(term.axis_labels))
         if not varying or len(term.factors) == 1 or result > sum(f.size for f in varying):
             return term
-        return replace(term, factors=(contract(term.factors, term.axis_labels, dtype),))
+        return replace(term, factors=(contract(term.factors, term.axis_labels, dtype, in_order=False),))
 
 
 # -- while ------------------------------------------------------------------------------------------------------------
