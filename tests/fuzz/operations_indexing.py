@@ -6,7 +6,7 @@ from .builder import Builder, operation
 from .operations_layout import axis, with_axes
 
 
-def index_array(b: Builder, size: int, *, shape: tuple[int, ...] | None = None) -> str:
+def index_array(b: Builder, size: int, *, shape: tuple[int, ...] | None = None, inside: bool = False) -> str:
     """The text of an array of indices: a list, or computed from a value."""
     if size == 0:
         raise ValueError
@@ -14,7 +14,7 @@ def index_array(b: Builder, size: int, *, shape: tuple[int, ...] | None = None) 
     count = 1
     for n in shape:
         count *= n
-    low, high = (-size, size - 1) if b.chance(0.85) else (-size - 2, size + 1)
+    low, high = (-size, size - 1) if inside or b.chance(0.85) else (-size - 2, size + 1)
     values = [b.integer(low, high) for _ in range(count)]
     static = f"np.array({values}, dtype='int32').reshape({shape})"
     if b.chance(0.6):
@@ -24,7 +24,7 @@ def index_array(b: Builder, size: int, *, shape: tuple[int, ...] | None = None) 
     return f"(jnp.asarray({static}) + jnp.sum({b.pick()} > 0).astype('int32')) % {size}"
 
 
-def index(b: Builder, name: str) -> str:
+def index(b: Builder, name: str, *, inside: bool = False) -> str:
     """The text of an index expression."""
     parts: list[str] = []
     shape = (b.integer(1, 3),)
@@ -37,7 +37,7 @@ def index(b: Builder, name: str) -> str:
         elif kind < 0.6:
             parts.append(f"{b.integer(0, n)}:")
         else:
-            parts.append(index_array(b, n, shape=shape))
+            parts.append(index_array(b, n, shape=shape, inside=inside))
         if b.chance(0.25):
             break
     return ", ".join(parts)
@@ -77,13 +77,13 @@ def take_along(b: Builder) -> str:
 @operation(2.0, holomorphic=True)
 def scatter(b: Builder) -> str:
     x = with_axes(b)
-    where = index(b, x)
     verbs = (
         ("set", "add", "add", "multiply", "subtract")
         if b.holomorphic
         else ("set", "add", "add", "multiply", "max", "min")
     )
     verb = b.one_of(verbs)
+    where = index(b, x, inside=verb in ("max", "min"))  # JAX's rule for these reads what is dropped, too.
     kind = b.random.random()
     if kind < 0.25:
         value = "0.5"

@@ -63,6 +63,13 @@ class Block:
         """The names that are used inside."""
         return set(_NAME.findall(self.source("")))
 
+    def free_names(self) -> set[str]:
+        """The names that are used inside and come from outside."""
+        own = {*self.params, *(line.target for line in self.lines)}
+        inner = {name for line in self.lines for block in line.blocks for name in (*block.names(), *block.params)}
+        inner -= {name for line in self.lines for block in line.blocks for name in block.free_names()}
+        return self.names() - own - inner
+
 
 @dataclass(frozen=True)
 class Line:
