@@ -13,6 +13,7 @@ from jax import lax
 from jax._src import ad_checkpoint, ad_util, config, core, custom_derivatives, dispatch, pjit, source_info_util, util
 from jax._src.array import ArrayImpl as ArrayImpl
 from jax._src.core import AbstractValue as AbstractValue
+from jax._src.state.types import AbstractRef
 from jax._src.core import trace_state_clean as trace_state_clean
 from jax._src.interpreters import ad, partial_eval
 from jax._src.lax import lax as lax_internal
@@ -74,6 +75,14 @@ def bind_equation(eqn: Any, operands: Sequence[Any]) -> list[Any]:
 def trace_of(value: Any) -> Callable[[], Any]:
     """Returns a weak reference to the trace that a value belongs to."""
     return weakref.ref(value._trace) if isinstance(value, core.Tracer) else lambda: None
+
+
+def makes_references(eqn: Any) -> bool:
+    """Whether an equation, or one inside it, makes mutable arrays."""
+    inner = core.jaxprs_in_params(eqn.params)
+    return any(isinstance(var.aval, AbstractRef) for var in eqn.outvars) or any(
+        makes_references(each) for jaxpr in inner for each in jaxpr.eqns
+    )
 
 
 def user_line(eqn: Any) -> str:

@@ -1,4 +1,4 @@
-"""The dense way through one equation: materialise its tangents and map the primitive over the basis."""
+"""The dense way through an equation, or a program: materialise its tangents and map it over the basis."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.core import eval_jaxpr
+from jax.extend.core import Jaxpr
 
 from symjac import _compat
 from symjac._dependence import dependent_outputs
 from symjac._factor import Factor
 from symjac._index_map import Label, plain
 from symjac._materialise import materialise
-from symjac._tangent import StructuredTangent, Term, replace, zero
+from symjac._tangent import StructuredTangent, Term, identity, replace, zero
 
 
 def map_over_basis(
@@ -54,6 +56,27 @@ def map_over_basis(
         else:
             results.append(lax.index_in_dim(out, 0, keepdims=False) if _is_opaque(eqn) else out)
     return results
+
+
+def map_program(jaxpr: Jaxpr, arrays: Sequence[Any], in_avals: Sequence[Any], n_values: int) -> list[Any]:
+    """The results of a whole program, for each basis vector by itself: its values, and then its out tangents.
+
+    Args:
+        jaxpr: An opened jaxpr of the arrays and the tangents.
+        arrays: The arrays.
+        in_avals: The types of the tangents.
+        n_values: The number of values.
+    """
+    in_shapes = tuple(tuple(aval.shape) for aval in in_avals)
+    zeros = [jnp.zeros(aval.shape, aval.dtype) for aval in in_avals]
+    values = eval_jaxpr(jaxpr, (), *arrays, *zeros)[:n_values]
+    leaves = [j for j in range(len(in_avals)) if 0 not in in_shapes[j]]
+    found = jaxpr.outvars[n_values:]
+    if not leaves:
+        return [*values, *(zero(v.aval.shape, v.aval.dtype, in_shapes) for v in found)]
+    basis = [_rows(identity(j, aval.dtype, in_shapes), leaves) for j, aval in enumerate(in_avals)]
+    rows = jax.vmap(lambda *tangents: eval_jaxpr(jaxpr, (), *arrays, *tangents)[n_values:])(*basis)
+    return [*values, *(_tangent(row, leaves, in_shapes) for row in rows)]
 
 
 def _is_opaque(eqn: Any) -> bool:

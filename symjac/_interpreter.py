@@ -20,11 +20,12 @@ import numpy as np
 from jax.extend.core import Jaxpr, Literal, Primitive
 
 from symjac import _compat
-from symjac._dense import map_over_basis
+from symjac._dense import map_over_basis, map_program
 from symjac._describe import describe
 from symjac._linearity import is_linear_equation
 from symjac._materialise import materialise as _materialise
 from symjac._merge import compact, settle
+from symjac._mixing import kind_of, mixing_equations
 from symjac._program import LinearProgram
 from symjac._record import is_recording, recorded, result_scope, values_scope
 from symjac._sharing import sharing
@@ -114,7 +115,13 @@ def push_basis(
     in_shapes = tuple(tuple(aval.shape) for aval in avals)
     seeds = [identity(i, aval.dtype, in_shapes) for i, aval in enumerate(avals)]
     with engine_settings():
-        outs = interpret(jaxpr, [*consts, *primals, *seeds])
+        mutable = next(filter(_compat.makes_references, jaxpr.eqns), None)
+        if mutable is not None:
+            _lost(mutable, seeds, "mutable arrays")
+            outs = map_program(jaxpr, [*consts, *primals], avals, program.n_values)
+        else:
+            with sharing():
+                outs = _interpret(jaxpr, [*consts, *primals, *seeds], is_whole=True)
     values, tangents = outs[: program.n_values], outs[program.n_values :]
     found = jaxpr.outvars[program.n_values :]
     return values, [as_tangent(t, v.aval, in_shapes) for t, v in zip(tangents, found, strict=True)]
@@ -144,22 +151,37 @@ def interpret(jaxpr: Jaxpr, args: Sequence[Any]) -> list[Any]:
         return _interpret(jaxpr, args)
 
 
-def _interpret(jaxpr: Jaxpr, args: Sequence[Any]) -> list[Any]:
+def _interpret(jaxpr: Jaxpr, args: Sequence[Any], *, is_whole: bool = False) -> list[Any]:
+    """Runs a jaxpr; in a whole one looks for equations that mix values and tangents."""
     env: dict[Any, Any] = dict(zip(jaxpr.invars, args, strict=True))
     spread = _spread_variables(jaxpr)
+    kinds = [kind_of(arg, isinstance(arg, StructuredTangent)) for arg in args] if is_whole else []
+    mixing = mixing_equations(jaxpr, kinds) if is_whole else set()
 
     def read(atom: Any) -> Any:
         return atom.val if isinstance(atom, Literal) else env[atom]
 
-    for eqn in jaxpr.eqns:
+    for i, eqn in enumerate(jaxpr.eqns):
         operands = [read(atom) for atom in eqn.invars]
         if not any(isinstance(x, StructuredTangent) for x in operands):
             with values_scope():
                 results = evaluate(eqn, operands)
+        elif i in mixing:
+            results = _mixed(eqn, operands)
         else:
             results = apply_rule(eqn, operands, [var in spread for var in eqn.outvars])
         env.update(zip(eqn.outvars, results, strict=True))
     return [read(atom) for atom in jaxpr.outvars]
+
+
+def _mixed(eqn: Any, operands: Sequence[Any]) -> list[Any]:
+    """The results of an equation that mixes values and tangents, for each basis vector by itself."""
+    if eqn.primitive in _compat.call_primitives:
+        jaxpr, consts = _compat.called_jaxpr(eqn.params)
+        return _interpret(jaxpr, [*consts, *operands], is_whole=True)
+    _lost(eqn, operands, "mixes values and tangents")
+    in_shapes = next(x.in_shapes for x in operands if isinstance(x, StructuredTangent))
+    return map_over_basis(eqn, operands, in_shapes, False)
 
 
 def _spread_variables(jaxpr: Jaxpr) -> set[Any]:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from helpers import array, check_against_jax
 from jax import lax
+from jax.experimental.ode import odeint
 
 import symjac
 
@@ -115,3 +116,67 @@ def test_a_branch_whose_windows_lie_in_the_padding(shape, stride):
         return lax.cond(jnp.sum(x) > 0, lambda y: y, windows, x)
 
     check_against_jax(f, array(15, *shape))
+
+
+def _joined(x, ct):
+    return jnp.concatenate([x, ct])
+
+
+def _written(x, ct):
+    return lax.dynamic_update_slice(jnp.concatenate([x, x]), ct, (3,))
+
+
+def _carried(x, ct):
+    def step(carry, i):
+        return jnp.where(i == 1, carry.at[3:].add(ct), carry), None
+
+    return lax.scan(step, jnp.concatenate([x, 0 * x]), jnp.arange(3))[0]
+
+
+def _chosen(x, ct):
+    both = lax.cond(x[0] > 100, lambda: jnp.sin(x), lambda: jnp.cos(x))
+    return lax.select(np.arange(6) < 3, jnp.tile(both, 2), jnp.tile(ct, 2))
+
+
+@pytest.mark.fallback
+@pytest.mark.parametrize("put_together", [_joined, _written, _carried, _chosen])
+@pytest.mark.parametrize(
+    "within", [lambda f: f, jax.jit, lambda f: lambda *a: lax.map(lambda _: f(*a), jnp.ones(2))[0]]
+)
+def test_a_rule_that_keeps_values_and_cotangents_in_one_array(put_together, within):
+    @jax.custom_vjp
+    def f(x):
+        return jnp.sin(x)
+
+    def backward(x, ct):
+        both = within(put_together)(x, ct)
+        return (both[:3] * jnp.tanh(jnp.roll(x, 1)) * 0 + both[3:] * jnp.cos(x) + jnp.sum(both[3:] * both[:3]),)
+
+    f.defvjp(lambda x: (jnp.sin(x), x), backward)
+    check_against_jax(lambda x: f(x) ** 2, X, transform="jacrev")
+
+
+@pytest.mark.fallback
+def test_an_ode_whose_parameters_are_differentiated_in_reverse():
+    """The backward pass integrates the state and its cotangent as one vector."""
+
+    def f(k, y):
+        return odeint(lambda y, t: -jnp.sin(y) * k, y, jnp.array([0.0, 0.5]))
+
+    check_against_jax(f, np.float32(0.7), X, argnums=(0, 1), transform="jacrev", rtol=1e-4)
+
+
+@pytest.mark.fallback
+@pytest.mark.skipif(not hasattr(jax, "new_ref"), reason="this version of JAX has no mutable arrays")
+def test_mutable_arrays():
+    def f(x):
+        state = jax.new_ref(jnp.zeros_like(x))
+        state[...] = jnp.sin(x)
+        state[1] = 2 * x[0]
+        return jax.freeze(state)
+
+    for transform in ("jacrev", "jacobian"):
+        np.testing.assert_allclose(getattr(symjac, transform)(f)(X), jax.jacrev(f)(X))
+    value, jacobian = symjac.linearize(f, X)
+    np.testing.assert_allclose(value, f(X))
+    np.testing.assert_allclose(jacobian.as_matrix(), jax.jacrev(f)(X))

@@ -345,9 +345,17 @@ def _while(eqn: Any, operands: list[Any]) -> list[Any]:
     n_cond, n_body = eqn.params["cond_nconsts"], eqn.params["body_nconsts"]
     cond_consts, body_consts = operands[:n_cond], operands[n_cond : n_cond + n_body]
     carry = operands[n_cond + n_body :]
-    while bool(evaluate(eqn.params["cond_jaxpr"], [*cond_consts, *carry])[0]):
-        carry = evaluate(eqn.params["body_jaxpr"], [*body_consts, *carry])
+    while np.any(goes_on := evaluate(eqn.params["cond_jaxpr"], [*cond_consts, *carry])[0]):
+        found = evaluate(eqn.params["body_jaxpr"], [*body_consts, *carry])
+        carry = [_where_leading(goes_on, new, old) for new, old in zip(found, carry, strict=True)]
     return carry
+
+
+def _where_leading(condition: Any, new: Any, old: Any) -> Any:
+    """Of a batch of loops, those that go on take the new value."""
+    if np.ndim(condition) == 0:
+        return new
+    return np.where(np.reshape(condition, np.shape(condition) + (1,) * (np.ndim(new) - np.ndim(condition))), new, old)
 
 
 def _scan(eqn: Any, operands: list[Any]) -> list[Any]:

@@ -14,9 +14,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
+import jax.custom_batching
+import jax.experimental.ode
 import jax.numpy as jnp
+import jax.scipy.optimize
+import jax.scipy.sparse.linalg
 import numpy as np
 from jax import lax
+from jax.ad_checkpoint import checkpoint_name
+from jax.experimental import sparse
 
 MODULES = (
     "jax.numpy", "jax.numpy.fft", "jax.numpy.linalg", "jax.nn", "jax.scipy.special", "jax.scipy.linalg",
@@ -99,6 +105,47 @@ def calls() -> Iterator[Call]:
 
 _X, _M, _C = _values(0, 5), _values(1, 3, 4), _values(2, 2, 3, 4)
 _IMAGE, _KERNEL = _values(4, 1, 2, 5, 4), _values(5, 3, 2, 2, 2)
+
+
+_BCOO, _BCSR, _CSR, _COO = (kind.fromdense(_SQUARE) for kind in (sparse.BCOO, sparse.BCSR, sparse.CSR, sparse.COO))
+
+
+def _pooled(x: Any) -> Any:
+    return lax.reduce_window(x, -np.inf, lax.max, (2, 2), (1, 1), "VALID")
+
+
+def _here() -> Any:
+    return jax.sharding.SingleDeviceSharding(jax.devices()[0])
+
+
+def _mapped(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A `shard_map` over a mesh of one device, in which the collective primitives stay."""
+    mesh = jax.sharding.Mesh(np.array(jax.devices()[:1]), ("i",))
+    spec = jax.sharding.PartitionSpec("i")
+    return jax.shard_map(function, mesh=mesh, in_specs=spec, out_specs=spec, check_vma=False)
+
+
+def _spread(x: Any) -> Any:
+    return sparse.BCOO((x, jnp.array([[0, 1], [2, 0], [1, 1], [0, 2], [2, 2]])), shape=(3, 3))
+
+
+def _through_reference(x: Any) -> Any:
+    """Through a mutable array."""
+    reference = jax.new_ref(jnp.zeros_like(x))
+    reference[...] = jnp.sin(x)
+    reference[1] = x[0] * 2
+    return jax.freeze(reference)
+
+
+@jax.custom_batching.custom_vmap
+def _doubled(x: Any) -> Any:
+    return 2 * jnp.sin(x)
+
+
+@_doubled.def_vmap
+def _doubled_rows(axis_size: int, in_batched: Any, x: Any) -> Any:
+    return 2 * jnp.sin(x), in_batched[0]
+
 
 # What needs arguments of its own: jax.numpy first, then primitives that nothing above reaches.
 CALLS: dict[str, tuple[Any, ...]] = {
@@ -226,5 +273,48 @@ CALLS: dict[str, tuple[Any, ...]] = {
     "ragged_dot": (lambda x: lax.ragged_dot(x, jnp.ones((2, 4, 3), x.dtype), jnp.array([1, 2])), _M),
     "split": (lambda x: lax.split(x, (1, 3), axis=1), _M),
     "logistic": (lambda x: lax.logistic(x), _X),
+    "ragged_dot_general": (lambda x: lax.ragged_dot(x, jnp.ones((2, 4, 3), x.dtype), jnp.array([1, 2], jnp.int32)), _M),
+    "reduce_window_min": (lambda x: lax.reduce_window(x, np.inf, lax.min, (2, 2), (1, 1), "SAME"), _M),
+    "reduce_window_product": (lambda x: lax.reduce_window(x, 1.0, lax.mul, (2, 1), (1, 1), "VALID"), _M),
+    "select_and_gather_add": (lambda x: jax.jvp(_pooled, (x,), (x**2,))[1], _M),
+    "select_and_scatter_add": (lambda x: jax.vjp(_pooled, x)[1](_pooled(x) ** 2)[0], _M),
+    "scatter_sub": (lambda x: x.at[jnp.array([0, 2, 0])].subtract(jnp.sin(x)), _M),
+    "gamma_sample": (lambda x: jax.random.gamma(jax.random.key(0), 1 + x**2), _X),
+    "beta_sample": (lambda x: jax.random.beta(jax.random.key(0), 1 + x**2, 2 + x), _X),
+    "normal_sample": (lambda x: x[0] + x[1] * jax.random.normal(jax.random.key(0), (3,)), _X),
+    "categorical_sample": (lambda x: x * jax.random.categorical(jax.random.key(0), x), _X),
+    "device_put": (lambda x: jnp.sin(jax.device_put(jnp.sin(x))), _X),
+    "sharding_constraint": (lambda x: lax.with_sharding_constraint(jnp.sin(x), _here()), _X),
+    "checkpoint_name": (lambda x: jnp.sin(checkpoint_name(jnp.sin(x), "sine")), _X),
+    "checkpoint_policy": (jax.checkpoint(lambda x: jnp.sin(jnp.sin(x)), policy=jax.checkpoint_policies.dots_saveable), _X),
+    "linear_call": (lambda x: jax.custom_derivatives.linear_call(lambda r, u: r * u, lambda r, u: r * u, 2.0, jnp.sin(x)), _X),
+    "custom_vmap": (_doubled, _X),
+    "custom_gradient": (lambda x: jax.custom_gradient(lambda u: (u**2, lambda g: (3 * g * u,)))(x), _X),
+    "composite": (lambda x: lax.composite(lambda u: jnp.sin(u) * u, "house.sine")(x), _X),
+    "debug_callback": (lambda x: (jax.debug.callback(lambda _: None, x), jnp.sin(x))[1], _X),
+    "pure_callback": (lambda x: jax.pure_callback(np.sin, x, jnp.sin(x)), _X),
+    "reference": (_through_reference, _X),
+    "psum": (lambda x: _mapped(lambda u: lax.psum(jnp.sin(u), "i") * u)(x), _X),
+    "pmean": (lambda x: _mapped(lambda u: lax.pmean(u**2, "i"))(x), _X),
+    "pmax": (lambda x: _mapped(lambda u: u * lax.pmax(lax.stop_gradient(u), "i"))(x), _X),
+    "all_gather": (lambda x: _mapped(lambda u: lax.all_gather(jnp.sin(u), "i", tiled=True) * u)(x), _X),
+    "all_to_all": (lambda x: _mapped(lambda u: lax.all_to_all(u**2, "i", 0, 0, tiled=True))(x), _X),
+    "ppermute": (lambda x: _mapped(lambda u: lax.ppermute(jnp.sin(u), "i", [(0, 0)]))(x), _X),
+    "psum_scatter": (lambda x: _mapped(lambda u: lax.psum_scatter(jnp.sin(u), "i", tiled=True))(x), _X),
+    "vmapped_psum": (lambda x: jax.vmap(lambda u: u * lax.psum(jnp.sin(u), "i"), axis_name="i")(x), _X),
+    "bcoo_matvec": (lambda x: _BCOO @ jnp.sin(x), _SQUARE[0]),
+    "bcoo_values": (lambda x: _spread(jnp.sin(x)) @ jnp.ones(3), _X),
+    "bcoo_todense": (lambda x: _spread(x**2).todense(), _X),
+    "bcoo_fromdense": (lambda x: sparse.BCOO.fromdense(x * x, nse=9).todense(), _SQUARE),
+    "bcoo_sum": (lambda x: sparse.BCOO((x**2, jnp.array([[0], [2], [1], [0], [2]])), shape=(3,)).sum_duplicates(nse=3).todense(), _X),
+    "bcoo_transpose": (lambda x: _spread(x**2).T.todense(), _X),
+    "bcoo_product": (lambda x: (_spread(x) @ _spread(x**2)).todense(), _X),
+    "bcsr_matvec": (lambda x: _BCSR @ jnp.sin(x), _SQUARE[0]),
+    "csr_matvec": (lambda x: _CSR @ jnp.sin(x), _SQUARE[0]),
+    "coo_matvec": (lambda x: _COO @ jnp.sin(x), _SQUARE[0]),
+    "cg": (lambda x: jax.scipy.sparse.linalg.cg(lambda u: _SQUARE @ _SQUARE.T @ u, jnp.sin(x))[0], _SQUARE[0]),
+    "gmres": (lambda x: jax.scipy.sparse.linalg.gmres(lambda u: _SQUARE @ u, jnp.sin(x))[0], _SQUARE[0]),
+    "minimize": (lambda x: jax.scipy.optimize.minimize(lambda u: jnp.sum((u - 2.0) ** 2), x, method="BFGS").x * x, _X),
+    "odeint": (lambda x: jax.experimental.ode.odeint(lambda y, t: -y * x[0], x, jnp.array([0.0, 0.5])), _X),
     "batch_norm_like": (lambda x: (x - x.mean(0)) / jnp.sqrt(x.var(0) + 1e-3), _M),
 }  # fmt: skip
