@@ -13,12 +13,12 @@ from jax import lax
 from jax._src import ad_checkpoint, ad_util, config, core, custom_derivatives, dispatch, pjit, source_info_util, util
 from jax._src.array import ArrayImpl as ArrayImpl
 from jax._src.core import AbstractValue as AbstractValue
-from jax._src.state.types import AbstractRef
 from jax._src.core import trace_state_clean as trace_state_clean
 from jax._src.interpreters import ad, partial_eval
 from jax._src.lax import lax as lax_internal
 from jax._src.lax.lax import _convert_element_type
 from jax._src.named_sharding import UNSPECIFIED as UNSPECIFIED
+from jax._src.state.types import AbstractRef
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn
 from jax.extend.core import array_types as core_array_types
 

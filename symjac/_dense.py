@@ -18,6 +18,7 @@ from symjac._factor import Factor
 from symjac._index_map import Label, plain
 from symjac._materialise import materialise
 from symjac._tangent import StructuredTangent, Term, identity, replace, zero
+from symjac._types import aval_of
 
 
 def map_over_basis(
@@ -73,7 +74,7 @@ def map_program(jaxpr: Jaxpr, arrays: Sequence[Any], in_avals: Sequence[Any], n_
     leaves = [j for j in range(len(in_avals)) if 0 not in in_shapes[j]]
     found = jaxpr.outvars[n_values:]
     if not leaves:
-        return [*values, *(zero(v.aval.shape, v.aval.dtype, in_shapes) for v in found)]
+        return [*values, *(zero(a.shape, a.dtype, in_shapes) for a in map(aval_of, found))]
     basis = [_rows(identity(j, aval.dtype, in_shapes), leaves) for j, aval in enumerate(in_avals)]
     rows = jax.vmap(lambda *tangents: eval_jaxpr(jaxpr, (), *arrays, *tangents)[n_values:])(*basis)
     return [*values, *(_tangent(row, leaves, in_shapes) for row in rows)]

@@ -82,11 +82,12 @@ def _shifted_diagonal(terms: Sequence[Term], n: int, shift: int, dtype: Any) -> 
 
 
 def _in_matrix(layout: Layout, blocks: Sequence[Sequence[Sequence[Term]]]) -> list[Term]:
-    return [
+    found = [
         placed(flattened(term, layout.outs[i].shape, layout.ins[j].shape), row, column, layout.shape)
         for i, j, row, column in layout.offsets()
         for term in blocks[i][j]
     ]
+    return [term for term in found if term is not None]
 
 
 def row_norms(layout: Layout, arrays: Sequence[Any]) -> Any:

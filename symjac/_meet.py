@@ -96,14 +96,11 @@ def flattened(term: Term, out_shape: Sequence[int], in_shape: Sequence[int]) -> 
     return term
 
 
-def placed(term: Term, row: int, column: int, size: tuple[int, int]) -> Term:
-    """The term of a block in a larger matrix."""
-    (out_axis,), (in_axis,) = term.out_axes, term.in_axes
-    return replace(
-        term,
-        out_axes=(out_axis.shifted(offset=row, size=size[0]),),
-        in_axes=(in_axis.shifted(offset=column, size=size[1]),),
-    )
+def placed(term: Term, row: int, column: int, size: tuple[int, int]) -> Term | None:
+    """The term of a block in a larger matrix; None where it has no entry."""
+    there = term.place(0, row, size[0])
+    there = None if there is None else there.swapped().place(0, column, size[1])
+    return None if there is None else there.swapped()
 
 
 def diagonal_of(terms: Sequence[Term], shape: Sequence[int], dtype: Any) -> Any:

@@ -252,7 +252,9 @@ def test_windows_that_lie_in_the_padding(n, padding, stride):
     def f(x):
         return lax.conv_general_dilated(x[None, None], kernel, (stride,), [padding])[0, 0]
 
-    check(f, array(8, n))
+    x = array(8, n)
+    check(f, x)
+    check(lambda x, y: (jnp.zeros(n + 1), f(x)), x, array(9, f(x).size + 1))
 
 
 def test_zero_size_axes():
