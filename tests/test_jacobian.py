@@ -252,9 +252,17 @@ def test_windows_that_lie_in_the_padding(n, padding, stride):
     def f(x):
         return lax.conv_general_dilated(x[None, None], kernel, (stride,), [padding])[0, 0]
 
-    x = array(8, n)
-    check(f, x)
-    check(lambda x, y: (jnp.zeros(n + 1), f(x)), x, array(9, f(x).size + 1))
+    check(f, array(8, n))
+
+
+def test_the_diagonal_of_blocks_that_lead_outside():
+    kernel = array(7, 1, 1, 3, 2)
+
+    def f(x, _):
+        rows = x.reshape((1, 1, 1, -1))
+        return jnp.zeros(()), lax.conv_general_dilated(rows, kernel, (2, 1), "SAME", rhs_dilation=(2, 1))
+
+    check(f, array(8, 5), array(9, 1))
 
 
 def test_zero_size_axes():
