@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import symjac
 
 from .case import Case, Workload
+from .peers import peers
 
 ROUNDS = 9
 SECONDS_PER_ROUND = 0.01
@@ -52,7 +53,7 @@ class Times:
     least: float
 
 
-def contenders(workload: Workload, case: Case) -> dict[str, Callable[..., Any]]:
+def contenders(workload: Workload, case: Case, *, with_peers: bool = False) -> dict[str, Callable[..., Any]]:
     """What is compared on a workload, each a function of the case's arguments, made anew."""
     shape = jax.eval_shape(case.handwritten, *case.args)
     f = case.function
@@ -73,6 +74,8 @@ def contenders(workload: Workload, case: Case) -> dict[str, Callable[..., Any]]:
             "jax.jacfwd": jax.jit(jax.jacfwd(fresh)),
             "jax.jacrev": jax.jit(jax.jacrev(fresh)),
         }
+    if with_peers:
+        chosen |= peers(workload, case)
     hand = case.handwritten
     chosen["hand-written"] = jax.jit(lambda *args: hand(*args))
     chosen["filling"] = jax.jit(lambda *args: jnp.full(shape.shape, args[0].reshape(-1)[0], shape.dtype))
@@ -91,18 +94,20 @@ def compiled(function: Callable[..., Any], args: Sequence[Any]) -> Compiled:
     )
 
 
-def run_times(workload: Workload, size: int, rounds: int = ROUNDS, first_calls: int = 1) -> dict[str, Times]:
-    """The times of all contenders on one size, interleaved."""
+def run_times(
+    workload: Workload, size: int, rounds: int = ROUNDS, first_calls: int = 1, *, with_peers: bool = False
+) -> dict[str, Times]:
+    """The times of all contenders on one size, interleaved. One that does not work is left out."""
     case = workload.make(size)
     jax.block_until_ready(case.args)
-    names = list(contenders(workload, case))
+    names = [name for name, f in contenders(workload, case, with_peers=with_peers).items() if _works(f, case)]
     first: dict[str, list[float]] = {name: [] for name in names}
     functions: dict[str, Callable[..., Any]] = {}
     for _ in range(first_calls):
         for name in names:
             jax.clear_caches()
             symjac.clear_caches()
-            functions[name] = contenders(workload, case)[name]
+            functions[name] = contenders(workload, case, with_peers=with_peers)[name]
             first[name].append(_seconds(functions[name], case.args, 1))
     counts = {name: _count(function, case.args) for name, function in functions.items()}
     later: dict[str, list[float]] = {name: [] for name in names}
@@ -113,6 +118,16 @@ def run_times(workload: Workload, size: int, rounds: int = ROUNDS, first_calls: 
         name: Times(statistics.median(first[name]), *_median_and_spread(later[name]), min(later[name]))
         for name in names
     }
+
+
+def _works(function: Callable[..., Any], case: Case) -> bool:
+    """Whether a contender runs; other packages lack rules for some primitives."""
+    try:
+        jax.block_until_ready(function(*case.args))
+    except Exception as error:
+        print(f"left out: {type(error).__name__}: {str(error).splitlines()[0][:100]}")
+        return False
+    return True
 
 
 def _count(function: Callable[..., Any], args: Sequence[Any]) -> int:

@@ -4,6 +4,7 @@ python -m benchmarks.run                     everything at three sizes
 python -m benchmarks.run --quick             the medium size only
 python -m benchmarks.run --static            only what XLA says of the compiled programs
 python -m benchmarks.run attention nbody     some workloads
+python -m benchmarks.run --quick --peers     with other packages, where they are installed
 """
 
 from __future__ import annotations
@@ -47,11 +48,12 @@ def main() -> int:
     print(HEAD)
     for workload in named(options.names):
         for size in _sizes(workload, options.quick):
-            rows.extend(_measure(workload, size, options.static))
+            rows.extend(_measure(workload, size, options.static, options.peers))
             gc.collect()
     if not options.quick:
         _print_growth(rows)
     _print_ratios(rows)
+    _print_peers(rows)
     if options.json:
         results = {"jax": jax.__version__, "device": jax.devices()[0].device_kind, "rows": rows}
         pathlib.Path(options.json).write_text(json.dumps(results, indent=1))
@@ -67,6 +69,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("names", nargs="*", help="the workloads; all where none is given")
     parser.add_argument("--quick", action="store_true", help="the medium size only")
     parser.add_argument("--static", action="store_true", help="what XLA says only, no times")
+    parser.add_argument("--peers", action="store_true", help="other packages too, where they are installed")
     parser.add_argument("--json", help="where to write the results")
     parser.add_argument("--plot", help="where to write the plot (needs matplotlib)")
     return parser.parse_args()
@@ -76,11 +79,15 @@ def _sizes(workload: Workload, quick: bool) -> Sequence[int]:
     return workload.sizes[1:2] if quick else workload.sizes
 
 
-def _measure(workload: Workload, size: int, static: bool) -> list[Row]:
+def _measure(workload: Workload, size: int, static: bool, with_peers: bool) -> list[Row]:
     case = workload.make(size)
-    times = {} if static else run_times(workload, size)
+    times = {} if static else run_times(workload, size, with_peers=with_peers)
     rows = []
-    for name, function in contenders(workload, case).items():
+    for name, function in contenders(workload, case, with_peers=with_peers).items():
+        if times and name not in times:
+            continue
+        if with_peers:
+            jax.block_until_ready(function(*case.args))  # What it finds out beforehand is no part of the program.
         row: Row = {"workload": workload.name, "size": size, "contender": name, "user": name == f"jax.{workload.mode}"}
         row |= vars(compiled(function, case.args))
         if name in times:
@@ -133,6 +140,21 @@ def ratios(rows: Sequence[Row], key: str) -> list[Row]:
             }
         )  # fmt: skip
     return found
+
+
+def _print_peers(rows: Sequence[Row]) -> None:
+    """The geometric means of symjac's figures over those of the other packages, where these run."""
+    ours = {(r["workload"], r["size"]): r for r in rows if r["contender"] in ("symjac.jacobian", "symjac.hessian")}
+    names = dict.fromkeys(row["contender"] for row in rows)
+    for name in names:
+        if "." in name or name in ("hand-written", "filling"):
+            continue
+        own = [row for row in rows if row["contender"] == name]
+        pairs = [(ours[row["workload"], row["size"]], row) for row in own]
+        print(f"\nsymjac over {name}, on {len(own)} workloads (geometric means)")
+        for key, title in COLUMNS.items():
+            if all(key in row for pair in pairs for row in pair):
+                print(f"{title:<20}{_geometric_mean([_ratio(a[key], b[key]) for a, b in pairs]):>9.3f}")
 
 
 def _ratio(a: float, b: float) -> float:
