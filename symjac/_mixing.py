@@ -11,6 +11,7 @@ import enum
 from collections.abc import Sequence
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
@@ -34,7 +35,7 @@ _JOINED: dict[Any, Any] = {
     lax.pad_p: _EVERY,
     lax.select_n_p: slice(1, None),
     lax.dynamic_update_slice_p: slice(0, 2),
-    **dict.fromkeys((lax.scatter_p, lax.scatter_add_p, lax.scatter_mul_p), slice(0, None, 2)),
+    **dict.fromkeys((lax.scatter_p, lax.scatter_add_p), slice(0, None, 2)),
     **({_compat.stack_p: _EVERY} if _compat.stack_p is not None else {}),
 }
 _PRODUCTS = {lax.mul_p, lax.dot_general_p, lax.conv_general_dilated_p}
@@ -63,7 +64,9 @@ def kind_of(value: Any, is_tangent: bool) -> Kind:
     """What an input holds."""
     if is_tangent:
         return Kind.TANGENT
-    return Kind.ZERO if isinstance(value, np.ndarray) and _is_zero(value) else Kind.VALUE
+    is_known = isinstance(value, np.ndarray | _compat.ArrayImpl) and value.size <= _MOST_LOOKED_AT
+    is_known = is_known and getattr(value, "is_fully_addressable", True) and jnp.issubdtype(value.dtype, np.number)
+    return Kind.ZERO if is_known and _is_zero(np.asarray(value)) else Kind.VALUE
 
 
 def mixing_equations(jaxpr: Jaxpr, kinds: Sequence[Kind]) -> set[int]:
@@ -94,9 +97,7 @@ def _literal(atom: Literal) -> Kind:
 
 def _is_zero(array: np.ndarray) -> bool:
     """Whether an array is zero, or the NaN that stands for no result."""
-    if array.dtype == object or (0 in array.strides and array.ndim == 1):
-        array = array[:1]
-    return array.size <= _MOST_LOOKED_AT and bool(np.all((array == 0) | (array != array)))
+    return bool(np.all((array == 0) | (array != array)))
 
 
 def _through(eqn: Any, kinds: list[Kind]) -> tuple[list[Kind], bool]:
@@ -113,6 +114,8 @@ def _through(eqn: Any, kinds: list[Kind]) -> tuple[list[Kind], bool]:
     if Kind.TANGENT in kinds:
         if primitive is lax.optimization_barrier_p:
             return kinds, False
+        if primitive is lax.scatter_mul_p:  # It multiplies, but leaves what no index leads to.
+            return [Kind.TANGENT], kinds[2] == Kind.TANGENT and kinds[0] == Kind.VALUE
         flags = dependent_outputs(eqn, [kind == Kind.TANGENT for kind in kinds])
         return [Kind.TANGENT if flag else Kind.VALUE for flag in flags], False
     is_zero = Kind.ZERO in kinds if primitive in _PRODUCTS else primitive in _KEEPS_ZERO and kinds[:1] == [Kind.ZERO]
