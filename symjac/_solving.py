@@ -98,7 +98,7 @@ def _axes_of(jaxpr: Jaxpr, consts: Sequence[Any], rhs: StructuredTangent) -> _Ax
 
 
 def _plain_batch(axes: _Axes, rhs: StructuredTangent) -> _Axes:
-    """Batch axes that are not labels of their own in each term have to be acted on too."""
+    """Batch axes that are not labels of their own in each term, or have one entry, have to be acted on too."""
     terms = [term for block in rhs.blocks for term in block]
 
     def is_own(i: int) -> bool:
@@ -107,6 +107,6 @@ def _plain_batch(axes: _Axes, rhs: StructuredTangent) -> _Axes:
             for t in terms
         )
 
-    moved = tuple(i for i in axes.batch if not is_own(i))
+    moved = tuple(i for i in axes.batch if rhs.shape[i] == 1 or not is_own(i))
     batch = tuple(i for i in axes.batch if i not in moved)
     return replace(axes, acted=tuple(sorted((*axes.acted, *moved))), batch=batch)

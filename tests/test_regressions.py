@@ -180,3 +180,11 @@ def test_mutable_arrays():
     value, jacobian = symjac.linearize(f, X)
     np.testing.assert_allclose(value, f(X))
     np.testing.assert_allclose(jacobian.as_matrix(), jax.jacrev(f)(X))
+
+
+def test_a_batch_of_one_solve():
+    def f(x):
+        column = lax.dot_general(array(17, 5, 3), x, (((), ()), ((0,), (0,)))).reshape(-1, 3)[:1]
+        return jnp.linalg.slogdet(MATRIX + jnp.tanh(column))[1]
+
+    check_against_jax(jax.vmap(f), array(18, 1, 5), transform="jacrev")
