@@ -1,0 +1,81 @@
+"""The README's table, from the results of `python -m benchmarks.run --json benchmarks/results.json`.
+
+python -m benchmarks.table benchmarks/results.json
+"""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from .run import ratios
+
+SHOWN = {
+    "linear": "`A @ x`",
+    "chain": "three matrices, wide, narrow, wide",
+    "mlp_square": "MLP, four square layers",
+    "mlp_hourglass": "MLP with a neck",
+    "batched_mlp": "a layer on a batch",
+    "attention": "attention, one head",
+    "conv": "convolution, by its input",
+    "burgers": "Burgers, a stencil",
+    "brusselator": "Brusselator, a stencil in 2-D",
+    "finite_elements": "finite elements, gather and scatter-add",
+    "kinetics": "reaction kinetics in cells",
+    "nbody": "N bodies",
+    "bundle_points": "bundle adjustment, by the points",
+    "rnn": "recurrent network, by its inputs",
+    "logistic_hessian": "Hessian of a logistic regression",
+    "rosenbrock_hessian": "Hessian of Rosenbrock's function",
+    "pinn_hessian": "Hessian of a small network",
+    "spectral": "spectral derivative (FFT)",
+    "robot_arm": "robot arm",
+    "robertson": "Robertson, 3 x 3",
+}
+
+
+def main() -> int:
+    """Prints the table."""
+    results = json.loads(pathlib.Path(sys.argv[1]).read_text())
+    print(table(results["rows"]))
+    return 0
+
+
+def table(rows: Sequence[dict[str, Any]]) -> str:
+    """A row for each workload shown, at its largest size, in Markdown."""
+    lines = ["| workload | JAX as written | JAX's better mode | symjac | by hand |", "|---|---|---|---|---|"]
+    for name, words in SHOWN.items():
+        size = max(row["size"] for row in rows if row["workload"] == name)
+        own = {row["contender"]: row for row in rows if (row["workload"], row["size"]) == (name, size)}
+        user = next(row["median"] for row in own.values() if row["user"])
+        better = min(row["median"] for key, row in own.items() if key.startswith("jax."))
+        ours = own["symjac.hessian" if "symjac.hessian" in own else "symjac.jacobian"]["median"]
+        times = [_time(each) for each in (user, better, ours, own["hand-written"]["median"])]
+        lines.append(f"| {words} | {' | '.join(times)} |")
+    found = ratios(rows, "median")
+    means = [_mean([row[key] for row in found]) for key in ("user", "best", "hand")]
+    text = (
+        "geometric means over {} workloads at three sizes: {:.2g}x over JAX as written, {:.2g}x over its better mode, "
+    )
+    text += "{:.2g} of the time of the Jacobian written by hand"
+    count = len({row["workload"] for row in found})
+    return "\n".join([*lines, "", text.format(count, 1 / means[0], 1 / means[1], means[2])])
+
+
+def _mean(values: Sequence[float]) -> float:
+    product = 1.0
+    for value in values:
+        product *= value ** (1 / len(values))
+    return product
+
+
+def _time(seconds: float) -> str:
+    scale, unit = next((s, u) for s, u in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")) if seconds >= s or u == "us")
+    return f"{seconds / scale:.3g} {unit}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
