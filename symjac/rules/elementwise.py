@@ -218,10 +218,12 @@ if _compat.polynomial_p is not None:
         """The sum of the tangents, each times a power of x. Keeps every delta; declines for a tangent x."""
         if isinstance(x, StructuredTangent):
             return NotImplemented
+        shape = np.broadcast_shapes(np.shape(x), *map(np.shape, coefficients))
         parts, power = [], None
         for c in coefficients:  # ascending; one without a tangent is zero, for the program is linear
             if isinstance(c, StructuredTangent):
-                wide = c if c.shape else c.map(lambda term: term.broadcast(np.shape(x), ()), shape=np.shape(x))
+                axes = tuple(range(len(shape) - len(c.shape), len(shape)))
+                wide = c.map(lambda term, axes=axes: term.broadcast(shape, axes), shape=shape)
                 parts.append(wide if power is None else wide.scaled(power))
             power = x if power is None else lax.mul(power, x)
         return add_tangents(parts)
