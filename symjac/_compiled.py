@@ -20,7 +20,6 @@ from symjac._types import PyTreeDef
 _MAX_EMBEDDED_BYTES = 16384
 """Larger constants of a program are arguments: the compiler copies, prints and folds what is embedded."""
 
-
 _MAX_FIXED_BYTES = 2**26
 """A result that depends on no input, such as the Jacobian of a stencil, is kept up to this size."""
 
@@ -36,8 +35,9 @@ class Program:
         owned: The large constants that the program brings along.
         tree: The tree of the outputs, or None where they are a list.
         is_plain: Whether all inputs are used, and all outputs computed.
-        fixed: What the compiled part gave, where that depends on no input and is not large.
         is_single: Whether the compiled part gives its only output by itself, which takes less time than a list.
+        is_fixed: Whether what is computed depends on no input, and computing it again would do nothing else.
+        fixed: What the compiled part gave, where that is fixed and not large.
     """
 
     forwarded: tuple[int | None, ...]
@@ -47,17 +47,13 @@ class Program:
     tree: PyTreeDef | None = None
     is_plain: bool = False
     is_single: bool = False
+    is_fixed: bool = False
     fixed: list[Array] = field(default_factory=list)
 
     @property
     def n_bytes(self) -> int:
         """The size of the arrays that the program holds."""
         return sum(array.nbytes for array in (*self.owned, *self.fixed))
-
-    @property
-    def is_fixed(self) -> bool:
-        """Whether what is computed depends on no input."""
-        return not self.used
 
     def __call__(self, consts: Sequence[Any], leaves: Sequence[Any]) -> Any:
         """Computes the outputs."""
@@ -111,7 +107,7 @@ def build_program(
     """
 
     def knowing(consts: Sequence[Any], leaves: Sequence[Any]) -> Any:
-        pairs = zip(consts, known, strict=True) if known else ((const, None) for const in consts)
+        pairs = zip(consts, known or [None] * len(consts), strict=True)
         return engine([const if value is None else value for const, value in pairs], leaves)
 
     traced, shapes = jax.make_jaxpr(knowing, return_shape=True)(list(consts), list(leaves))
@@ -144,8 +140,10 @@ def build_program(
     run.__name__ = run.__qualname__ = name
     first = len(consts)
     given_up = tuple(len(owned) + j for j, i in enumerate(used) if i >= first and donated and donated[i - first])
+    compiled = jax.jit(run, donate_argnums=given_up)
     is_plain = bool(used) and used == tuple(range(len(position))) and all(i is None for i in forwarded)
-    return Program(forwarded, used, jax.jit(run, donate_argnums=given_up), owned, tree, is_plain, is_single)
+    is_fixed = forward and not used and not traced.effects
+    return Program(forwarded, used, compiled, owned, tree, is_plain, is_single, is_fixed)
 
 
 def _as_array(value: Any) -> Array:

@@ -551,3 +551,29 @@ def test_cache_info_and_clear_caches():
     assert symjac.cache_info() == (0, 0, 0, 0, 0)
     symjac.jacfwd(f)(jnp.ones(3))
     assert symjac.cache_info().misses == 1
+
+
+def test_a_jacobian_that_depends_on_nothing_is_kept():
+    def f(x):
+        return 2 * x - jnp.roll(x, 1)
+
+    jacobian, x = symjac.jacfwd(f), jnp.arange(4.0)
+    kept = jacobian(x)
+    assert jacobian(x + 1) is kept
+    np.testing.assert_array_equal(kept, jax.jacfwd(f)(x))
+    kept.delete()
+    np.testing.assert_array_equal(jacobian(x), jax.jacfwd(f)(x))
+
+
+def test_what_a_function_prints_is_printed_each_time(capfd):
+    """Its Jacobian depends on nothing, and is computed all the same."""
+
+    def f(x):
+        jax.debug.print("called")
+        return 2 * x - jnp.roll(x, 1)
+
+    jacobian = symjac.jacfwd(f)
+    for _ in range(3):
+        jacobian(jnp.arange(4.0))
+    jax.effects_barrier()
+    assert capfd.readouterr().out.count("called") == 3
