@@ -97,10 +97,12 @@ def compiled(function: Callable[..., Any], args: Sequence[Any]) -> Compiled:
 def run_times(
     workload: Workload, size: int, rounds: int = ROUNDS, first_calls: int = 1, *, with_peers: bool = False
 ) -> dict[str, Times]:
-    """The times of all contenders on one size, interleaved. One that does not work is left out."""
+    """The times of all contenders on one size, interleaved. Of other packages, those that work."""
     case = workload.make(size)
     jax.block_until_ready(case.args)
-    names = [name for name, f in contenders(workload, case, with_peers=with_peers).items() if _works(f, case)]
+    names = list(contenders(workload, case))
+    if with_peers:
+        names.extend(name for name, peer in peers(workload, case).items() if _works(peer, case))
     first: dict[str, list[float]] = {name: [] for name in names}
     functions: dict[str, Callable[..., Any]] = {}
     for _ in range(first_calls):
@@ -121,7 +123,7 @@ def run_times(
 
 
 def _works(function: Callable[..., Any], case: Case) -> bool:
-    """Whether a contender runs; other packages lack rules for some primitives."""
+    """Whether another package runs; some lack rules for some primitives."""
     try:
         jax.block_until_ready(function(*case.args))
     except Exception as error:

@@ -154,7 +154,7 @@ def _print_peers(rows: Sequence[Row]) -> None:
         print(f"\nsymjac over {name}, on {len(own)} workloads (geometric means)")
         for key, title in COLUMNS.items():
             if all(key in row for pair in pairs for row in pair):
-                print(f"{title:<20}{_geometric_mean([_ratio(a[key], b[key]) for a, b in pairs]):>9.3f}")
+                print(f"{title:<20}{geometric_mean([_ratio(a[key], b[key]) for a, b in pairs]):>9.3f}")
 
 
 def _ratio(a: float, b: float) -> float:
@@ -169,11 +169,12 @@ def _print_ratios(rows: Sequence[Row]) -> None:
         print(f"\n{title}: symjac over JAX's better mode, over the user's mode, over the hand-written Jacobian")
         for row in sorted(table, key=lambda row: -row["best"]):
             print(f"{row['workload']:<20}{row['size']:>6}{row['best']:>9.3f}{row['user']:>9.3f}{row['hand']:>9.3f}")
-        means = [_geometric_mean([row[column] for row in table]) for column in ("best", "user", "hand")]
+        means = [geometric_mean([row[column] for row in table]) for column in ("best", "user", "hand")]
         print(f"{'geometric mean':<26}" + "".join(f"{mean:>9.3f}" for mean in means))
 
 
-def _geometric_mean(values: Sequence[float]) -> float:
+def geometric_mean(values: Sequence[float]) -> float:
+    """The geometric mean of the values that are positive and finite."""
     usable = [value for value in values if 0 < value < math.inf]
     return statistics.geometric_mean(usable) if usable else math.nan
 

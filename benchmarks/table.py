@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from .run import ratios
+from .run import geometric_mean, ratios
 
 SHOWN = {
     "linear": "`A @ x`",
@@ -56,20 +56,13 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
         times = [_time(each) for each in (user, better, ours, own["hand-written"]["median"])]
         lines.append(f"| {words} | {' | '.join(times)} |")
     found = ratios(rows, "median")
-    means = [_mean([row[key] for row in found]) for key in ("user", "best", "hand")]
+    means = [geometric_mean([row[key] for row in found]) for key in ("user", "best", "hand")]
     text = (
         "geometric means over {} workloads at three sizes: {:.2g}x over JAX as written, {:.2g}x over its better mode, "
     )
     text += "{:.2g} of the time of the Jacobian written by hand"
     count = len({row["workload"] for row in found})
     return "\n".join([*lines, "", text.format(count, 1 / means[0], 1 / means[1], means[2])])
-
-
-def _mean(values: Sequence[float]) -> float:
-    product = 1.0
-    for value in values:
-        product *= value ** (1 / len(values))
-    return product
 
 
 def _time(seconds: float) -> str:

@@ -273,7 +273,6 @@ CALLS: dict[str, tuple[Any, ...]] = {
     "ragged_dot": (lambda x: lax.ragged_dot(x, jnp.ones((2, 4, 3), x.dtype), jnp.array([1, 2])), _M),
     "split": (lambda x: lax.split(x, (1, 3), axis=1), _M),
     "logistic": (lambda x: lax.logistic(x), _X),
-    "ragged_dot_general": (lambda x: lax.ragged_dot(x, jnp.ones((2, 4, 3), x.dtype), jnp.array([1, 2], jnp.int32)), _M),
     "reduce_window_min": (lambda x: lax.reduce_window(x, np.inf, lax.min, (2, 2), (1, 1), "SAME"), _M),
     "reduce_window_product": (lambda x: lax.reduce_window(x, 1.0, lax.mul, (2, 1), (1, 1), "VALID"), _M),
     "select_and_gather_add": (lambda x: jax.jvp(_pooled, (x,), (x**2,))[1], _M),
