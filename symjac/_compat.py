@@ -74,7 +74,11 @@ def bind_equation(eqn: Any, operands: Sequence[Any]) -> list[Any]:
 
 def trace_of(value: Any) -> Callable[[], Any]:
     """Returns a weak reference to the trace that a value belongs to."""
-    return weakref.ref(value._trace) if isinstance(value, core.Tracer) else lambda: None
+    return weakref.ref(value._trace) if isinstance(value, core.Tracer) else no_trace
+
+
+def no_trace() -> None:
+    """The reference to no trace."""
 
 
 def makes_references(eqn: Any) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -50,26 +50,33 @@ def _opened(jaxpr: Any) -> Jaxpr:
     return _compat.opened(jaxpr)[0] if isinstance(jaxpr, ClosedJaxpr) else jaxpr
 
 
+def settled(step: Callable[[list[Any]], list[Any]], carry: list[Any]) -> tuple[list[Any], list[Any]]:
+    """What goes round a loop, raised by what comes out of a step until that changes nothing; and the last results.
+
+    Args:
+        step: From what is known of the carried values to what is known of the results, the carried ones first.
+        carry: What is known of the values that come in. More is known to be greater.
+    """
+    while True:
+        found = step(carry)
+        raised = [max(pair) for pair in zip(carry, found[: len(carry)], strict=True)]
+        if raised == carry:
+            return carry, found
+        carry = raised
+
+
 def through_scan(jaxpr: Any, flags: Sequence[bool], n_consts: int, n_carry: int) -> list[bool]:
     """Returns for each result of a scan over a body whether it depends on a flagged operand."""
-    consts, xs = list(flags[:n_consts]), list(flags[n_consts + n_carry :])
+    consts, xs = flags[:n_consts], flags[n_consts + n_carry :]
     carry = list(flags[n_consts : n_consts + n_carry])
-    while True:
-        found = through(jaxpr, [*consts, *carry, *xs])
-        grown = [a or b for a, b in zip(carry, found[:n_carry], strict=True)]
-        if grown == carry:
-            return [*carry, *found[n_carry:]]
-        carry = grown
+    carry, found = settled(lambda carry: through(jaxpr, [*consts, *carry, *xs]), carry)
+    return [*carry, *found[n_carry:]]
 
 
 def through_while(jaxpr: Any, flags: Sequence[bool], n_consts: int) -> list[bool]:
     """Returns for each carried value of a loop over a body whether it depends on a flagged constant or value."""
-    consts, carry = list(flags[:n_consts]), list(flags[n_consts:])
-    while True:
-        grown = [a or b for a, b in zip(carry, through(jaxpr, [*consts, *carry]), strict=True)]
-        if grown == carry:
-            return carry
-        carry = grown
+    carry, _ = settled(lambda carry: through(jaxpr, [*flags[:n_consts], *carry]), list(flags[n_consts:]))
+    return carry
 
 
 def _is_inexact(aval: Any) -> bool:

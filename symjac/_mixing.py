@@ -17,7 +17,7 @@ from jax import lax
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
 from symjac import _compat
-from symjac._dependence import dependent_outputs
+from symjac._dependence import dependent_outputs, settled
 
 
 class Kind(enum.IntEnum):
@@ -152,13 +152,14 @@ def _closed(closed: Any, kinds: Sequence[Kind], mixing: set[int]) -> list[Kind]:
 
 def _through_loop(body: Any, consts: list[Kind], rest: list[Kind], n_carry: int) -> tuple[list[Kind], bool]:
     """The results of a loop: what is carried holds what comes in or what comes out of a step."""
-    carry, xs, mixes = rest[:n_carry], rest[n_carry:], False
-    while True:
-        mixing: set[int] = set()
+    xs, mixing, joins = rest[n_carry:], set(), False
+
+    def step(carry: list[Kind]) -> list[Kind]:
+        nonlocal joins
+        mixing.clear()
         found = _closed(body, [*consts, *carry, *xs], mixing)
-        pairs = list(zip(carry, found[:n_carry], strict=True))
-        mixes = mixes or any(set(pair) == {Kind.VALUE, Kind.TANGENT} for pair in pairs)
-        grown = [max(pair) for pair in pairs]
-        if grown == carry:
-            return [*carry, *found[n_carry:]], mixes or bool(mixing)
-        carry = grown
+        joins = joins or any({Kind.VALUE, Kind.TANGENT} == set(pair) for pair in zip(carry, found, strict=False))
+        return found
+
+    carry, found = settled(step, rest[:n_carry])
+    return [*carry, *found[n_carry:]], joins or bool(mixing)

@@ -43,10 +43,6 @@ TraceReference = Callable[[], Any]
 """Gives a trace as long as something holds on to it."""
 
 
-def no_trace() -> None:
-    """The reference to no trace."""
-
-
 @dataclass(frozen=True)
 class TracedFunction:
     """A function of array leaves, traced to a jaxpr that holds no arrays.
@@ -118,13 +114,13 @@ def trace(
         The traced function, and the jaxpr closed over the arrays that `function` closes over.
     """
     n_outputs = 0
-    traced_by = no_trace
+    traced_by = _compat.no_trace
 
     def flat(*leaves: Array) -> list[Array]:
         nonlocal n_outputs, traced_by
         outputs, aux = function(*leaves)
         n_outputs = len(outputs)
-        traced_by = _compat.trace_of(leaves[0]) if leaves else no_trace
+        traced_by = _compat.trace_of(leaves[0] if leaves else None)
         return [*outputs, *aux]
 
     closed = hoisted(jax.make_jaxpr(flat)(*leaves))
@@ -202,7 +198,10 @@ def pullback_program(pullback: Any, outputs: Sequence[Array], active: Sequence[A
 
 
 def _linear_program(
-    function: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], traced_by: TraceReference = no_trace
+    function: Callable[..., Any],
+    primals: Sequence[Any],
+    tangents: Sequence[Any],
+    traced_by: TraceReference = _compat.no_trace,
 ) -> LinearProgram:
     """Traces a function of primals and tangents, which gives values and out tangents, and removes its dead code."""
     n_values = 0
