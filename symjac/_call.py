@@ -16,7 +16,8 @@ from jax.tree_util import tree_flatten, tree_structure
 from symjac import _checks, _compat
 from symjac._arguments import Argnums, Call, leaves_and_key, normalised_argnums, split
 from symjac._chunks import checked_chunk_size
-from symjac._memo import MISS, NeedsValuesError, Shortcut, Traced, can_remember, holder_of, memoised_call
+from symjac._holders import Traced, holder_of
+from symjac._memo import MISS, NeedsValuesError, Shortcut, can_remember, memoised_call
 from symjac._modes import Kind, Transform, evaluate, evaluate_eagerly, structural_jaxpr
 from symjac._program import FlatFunction, trace
 from symjac._types import PyTreeDef

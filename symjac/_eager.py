@@ -17,8 +17,9 @@ from jax.tree_util import tree_flatten, tree_leaves
 from symjac import _compat
 from symjac._arguments import Call, leaves_and_key, split
 from symjac._hoist import hoisted
+from symjac._holders import Traced, holder_of
 from symjac._literals import with_varying_literals_lifted
-from symjac._memo import MISS, NeedsValuesError, Shortcut, Traced, can_remember, holder_of, memoised_call
+from symjac._memo import MISS, NeedsValuesError, Shortcut, can_remember, memoised_call
 from symjac._types import PyTreeDef
 
 Positions = int | Sequence[int] | Callable[[int], tuple[int, ...]]

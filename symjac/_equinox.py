@@ -17,7 +17,8 @@ from symjac._arguments import Call
 from symjac._call import NeedsValuesError, _computed_eagerly, _interned, _traced
 from symjac._filtered import FilteredCall, bound, like, separated, taken_apart
 from symjac._hoist import hoisted
-from symjac._memo import Traced, can_remember, memoised_call
+from symjac._holders import Traced
+from symjac._memo import can_remember, memoised_call
 from symjac._modes import Transform
 from symjac._same_object import memoize as _memoize
 

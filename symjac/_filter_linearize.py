@@ -11,7 +11,8 @@ import equinox as eqx
 from symjac import _linearize
 from symjac._equinox import Composed, with_separate_outputs
 from symjac._filtered import taken_apart
-from symjac._memo import NeedsValuesError, Traced, memoised_call
+from symjac._holders import Traced
+from symjac._memo import NeedsValuesError, memoised_call
 
 
 def filter_linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:

@@ -17,11 +17,12 @@ from symjac._arguments import Call, leaves_and_key, split
 from symjac._call import NeedsValuesError, _check_callable, _flat, _Outputs
 from symjac._cost import cost
 from symjac._deferred import Packed, defer
+from symjac._holders import Traced
 from symjac._holomorphic import antilinear_equation
 from symjac._indices import known_index
 from symjac._interpreter import push_basis
 from symjac._jacobian import Jacobian, Trees
-from symjac._memo import Traced, memoised_call
+from symjac._memo import memoised_call
 from symjac._merge import keeping_entries
 from symjac._modes import Transform, structural_jaxpr
 from symjac._program import (

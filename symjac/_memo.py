@@ -13,21 +13,17 @@ from __future__ import annotations
 
 import functools
 import threading
-import types
-import weakref
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
 from jax import Array
 from jax.core import Tracer
-from jax.extend.core import ClosedJaxpr
 
 from symjac import _compat
-from symjac._code import MEMO_NAME
 from symjac._compiled import Program, build_program
+from symjac._holders import Holder, Plan, Traced, all_holders, holder_of, memo_lock
 from symjac._indices import with_known_indices
 from symjac._reach import Reach, find_reach
 from symjac._structure import StructuralKey, structural_key
@@ -36,25 +32,6 @@ _MAX_PROGRAMS = 1024
 _MAX_PLANS = 32
 _MAX_VARIANTS = 8
 """The programs that are compiled where only numbers in them differ. Further ones run without being compiled."""
-
-
-@dataclass(frozen=True)
-class Traced:
-    """A traced call.
-
-    Attributes:
-        closed: The user's program, with closed-over arrays as constants. It holds nothing that is differentiated and
-            has a rule of the user's.
-        engine: Computes a tree of outputs from the constants and the array leaves; JAX can trace it. What is static
-            in the tree is kept with the compiled program.
-        finish: Makes the user's result of the outputs. It refers neither to the user's function nor to arrays.
-        static: What else `engine` depends on.
-    """
-
-    closed: ClosedJaxpr
-    engine: Callable[[Sequence[Any], Sequence[Any]], Any]
-    finish: Callable[[Any], Any]
-    static: Hashable = ()
 
 
 class NeedsValuesError(Exception):
@@ -79,84 +56,7 @@ class CacheInfo(NamedTuple):
     bytes: int
 
 
-@dataclass(frozen=True)
-class Plan:
-    """How to run a call again without tracing. It keeps nothing alive that the function reaches.
-
-    Attributes:
-        reach: What the function reached.
-        consts: For each constant a function that gives it: a weak reference where the function reaches it.
-        program: The compiled program.
-        finish: Makes the user's result.
-        context: The settings that the call was traced under.
-        epoch: Changes with `jax.clear_caches()`.
-    """
-
-    reach: Reach
-    consts: tuple[Callable[[], Any], ...]
-    program: Program
-    finish: Callable[[Any], Any]
-    context: Hashable
-    epoch: object
-
-
-class Holder:
-    """What is remembered of one function; an attribute of it, or, where it can have none, in a table by its id."""
-
-    __slots__ = ("__weakref__", "derived", "owner", "plans", "trace")
-
-    def __init__(self, owner: Any = None):
-        """Refers to the owner weakly."""
-        self.owner: Callable[[], Any] = weakref.ref(owner) if owner is not None else lambda: None
-        self.plans: dict[Hashable, Plan] = {}
-        self.derived: dict[Hashable, Any] = {}
-        self.trace: Callable[[Any, Any], tuple[Traced, Sequence[Array]]] | None = None
-
-    def __reduce__(self) -> tuple[type, tuple[()]]:
-        """Copies and pickles as an empty one: what is remembered belongs to this function in this process."""
-        return Holder, ()
-
-
-_holders: weakref.WeakSet[Holder] = weakref.WeakSet()
-_by_id: dict[int, Holder] = {}
-memo_lock = threading.RLock()
 _counts = {"hits": 0, "structural_hits": 0, "misses": 0}
-
-
-def holder_of(fun: Any) -> Holder | None:
-    """Returns what is remembered of a function, or None where it cannot be remembered: bound methods, for example."""
-    namespace = getattr(fun, "__dict__", None)
-    holder = namespace.get(MEMO_NAME) if type(namespace) is dict else _by_id.get(id(fun))
-    if holder is None:
-        holder = _by_id.get(id(fun))
-    if holder is not None and holder.owner() is fun:
-        return holder
-    return _new_holder(fun)
-
-
-def has_attributes(fun: Any) -> bool:
-    """Whether what is remembered of a function may be an attribute of it."""
-    kinds = types.FunctionType | _compat.PjitFunction | jax.custom_jvp | jax.custom_vjp
-    return isinstance(fun, kinds) or getattr(type(fun), "_symjac_jit", False)
-
-
-def _new_holder(fun: Any) -> Holder | None:
-    if isinstance(fun, types.MethodType):
-        return None
-    with memo_lock:
-        try:
-            holder = Holder(fun)
-            if has_attributes(fun):
-                vars(fun)[MEMO_NAME] = holder
-            else:
-                key = id(fun)
-                holder.owner = weakref.ref(fun, lambda _: _by_id.pop(key, None))
-                _by_id[key] = holder
-        except TypeError:
-            return None
-        _holders.add(holder)
-        return holder
-
 
 MISS = object()
 """Stands for no result."""
@@ -452,7 +352,7 @@ def clear_caches() -> None:
     """Forgets everything that was traced and compiled."""
     with memo_lock:
         _programs.clear()
-        for holder in list(_holders):
+        for holder in list(all_holders):
             holder.plans.clear()
         _counts.update(dict.fromkeys(_counts, 0))
         _cleared[0] = object()

@@ -9,7 +9,7 @@ from collections.abc import Callable, Hashable
 from typing import Any, TypeVar
 
 from symjac._code import MEMO_NAME
-from symjac._memo import has_attributes, holder_of, memo_lock
+from symjac._holders import has_attributes, holder_of, memo_lock
 from symjac._structure import Identity, Uncertain, canonical
 
 _MAX_DERIVED = 128

@@ -19,7 +19,8 @@ import pytest
 
 import symjac
 from symjac import _memo
-from symjac._memo import holder_of, memoised_call
+from symjac._holders import holder_of
+from symjac._memo import memoised_call
 
 enable_x64 = jax.enable_x64 if hasattr(jax, "enable_x64") else jax.experimental.enable_x64
 COMPILED = "/jax/core/compile/backend_compile_duration"
