@@ -57,30 +57,30 @@ class Factor:
         """The array with its axes in the order of `labels` (a superset), size 1 where it has no such label."""
         return spread(self.array, self.labels, labels)
 
-    def substitute(self, inner: Mapping[Label, IndexMap]) -> Factor:
-        """The factor read at new positions; zero where a position is outside of its label's range."""
+    def substitute(self, inner: Mapping[Label, IndexMap], fill: int = 0) -> Factor:
+        """The factor read at new positions; `fill` where a position is outside of its label's range."""
         touched = [label for label in self.labels if label in inner]
         if not touched:
             return self
         kept = [label for label in self.labels if label not in inner]
         fresh = [label for old in touched for label in inner[old].labels]
         if len(set(fresh + kept)) < len(fresh) + len(kept):
-            return self._gather({label: inner[label] for label in touched})
+            return self._gather({label: inner[label] for label in touched}, fill)
         factor = self
         for label in touched:
-            factor = factor._take(label, inner[label])
+            factor = factor._take(label, inner[label], fill)
         return factor
 
-    def _take(self, label: Label, index_map: IndexMap) -> Factor:
+    def _take(self, label: Label, index_map: IndexMap, fill: int) -> Factor:
         axis = self.labels.index(label)
         labels = self.labels[:axis] + index_map.labels + self.labels[axis + 1 :]
         if isinstance(index_map, Affine) and index_map.stays_inside:
             array = _slice_axis(self.array, axis, index_map)
             if array is not None:
                 return Factor(array, labels, self.precision)
-        return self._gather({label: index_map})
+        return self._gather({label: index_map}, fill)
 
-    def _gather(self, inner: Mapping[Label, IndexMap]) -> Factor:
+    def _gather(self, inner: Mapping[Label, IndexMap], fill: int) -> Factor:
         """One gather over all replaced axes, and over kept axes whose label the new positions depend on."""
         new = union(index_map.labels for index_map in inner.values())
         maps = {label: inner.get(label, plain(label)) for label in self.labels if label in inner or label in new}
@@ -102,7 +102,7 @@ class Factor:
             ),
             slice_sizes=tuple(1 if axis in axes else size for axis, size in enumerate(np.shape(self.array))),
             mode=lax.GatherScatterMode.PROMISE_IN_BOUNDS if safe else lax.GatherScatterMode.FILL_OR_DROP,
-            fill_value=0,
+            fill_value=fill,
         )
         return Factor(array, new + tuple(self.labels[axis] for axis in rest), self.precision)
 
@@ -304,6 +304,8 @@ def _contract_pair(a: Factor, b: Factor, needed: set[Label], dtype: Any) -> Fact
         return multiply(a, b)
     batch = [label for label in shared if label in needed]
     compute = common_dtype(a.dtype, b.dtype)
+    if not jnp.issubdtype(compute, np.inexact):  # Two masks, or counts: their product has the dtype of the result.
+        compute = np.dtype(dtype)
     precision = _precision(a, b)
     wide = compute if common_dtype(compute, dtype) != np.dtype(dtype) else np.dtype(dtype)
     array = lax.dot_general(

@@ -13,7 +13,7 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
+from jax import dtypes, lax
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
 from symjac import _compat
@@ -97,7 +97,7 @@ def _literal(atom: Literal) -> Kind:
 
 def _is_zero(array: np.ndarray) -> bool:
     """Whether an array is zero, or the NaN that stands for no result."""
-    return bool(np.all((array == 0) | (array != array)))
+    return array.dtype == dtypes.float0 or bool(np.all((array == 0) | (array != array)))
 
 
 def _through(eqn: Any, kinds: list[Kind]) -> tuple[list[Kind], bool]:

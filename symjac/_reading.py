@@ -15,8 +15,11 @@ from symjac._factor import Factor, cast
 from symjac._index_map import Affine, Indexed, IndexMap, Label, indexed, is_static, spread, union
 
 
-def pull(array: Any, axes: Sequence[IndexMap]) -> Factor:
-    """An array, which broadcasts against the axes, as a factor over the labels that the axes depend on."""
+def pull(array: Any, axes: Sequence[IndexMap], fill: int = 0) -> Factor:
+    """An array, which broadcasts against the axes, as a factor over the labels that the axes depend on.
+
+    Where an axis leads outside, and there is nothing to read, the factor is `fill`.
+    """
     shape = np.shape(array)
     if not shape:
         return Factor(array, ())
@@ -27,7 +30,7 @@ def pull(array: Any, axes: Sequence[IndexMap]) -> Factor:
     if all(axis.is_plain for axis in kept) and len(union(axis.labels for axis in kept)) == len(kept):
         return Factor(array, tuple(axis.labels[0] for axis in kept))
     fresh = tuple(Label(axis.size) for axis in kept)
-    return Factor(array, fresh).substitute(dict(zip(fresh, kept, strict=True)))
+    return Factor(array, fresh).substitute(dict(zip(fresh, kept, strict=True)), fill)
 
 
 def replace_size(index_map: IndexMap, size: int) -> IndexMap:

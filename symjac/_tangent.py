@@ -104,7 +104,7 @@ class Term:
 
     def divided(self, array: Any) -> Term:
         """The elementwise quotient by an array that broadcasts against the out axes."""
-        divisor = pull(array, self.out_axes)
+        divisor = pull(array, self.out_axes, fill=1)
         if self.factors and set(self.factors[-1].labels) == set(divisor.labels):
             last = self.factors[-1]
             if last.dtype == divisor.dtype and not (is_static(last.array) and is_static(divisor.array)):

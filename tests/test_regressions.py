@@ -188,3 +188,38 @@ def test_a_batch_of_one_solve():
         return jnp.linalg.slogdet(MATRIX + jnp.tanh(column))[1]
 
     check_against_jax(jax.vmap(f), array(18, 1, 5), transform="jacrev")
+
+
+@pytest.mark.parametrize("transform", ["jacfwd", "jacrev"])
+def test_a_divisor_that_is_read_outside_of_its_axis(transform):
+    """There is nothing to divide by in the padding, and nothing divided by nothing is not NaN."""
+    places = jnp.array([0, -1, 3, 1])
+
+    def f(x):
+        y = jnp.where(x > 0, jnp.log(x), x)
+        return lax.pad(y, y.sum(), ((2, 0, 0),))[places + jnp.sum(y > 0)]
+
+    check_against_jax(lambda x: f(jnp.eye(6)[:5, :5] @ (x * x - 2)), array(19, 5), transform=transform)
+    check_against_jax(lambda x: f(jnp.concatenate([x, x]) / x[0]) / x[1], array(20, 3), transform=transform)
+
+
+def test_masks_alone_in_a_narrow_dtype():
+    x = array(21, 3, 3, 1).astype(jnp.bfloat16)
+
+    def f(x):
+        length = jnp.linalg.norm(jnp.ravel(x))
+        some = jnp.zeros_like(x).at[np.array([-1, 0, 0])].set(length)
+        return some.at[1, 0:, np.array([-1, 0, 0])].min(length) @ jnp.ones(1, x.dtype)
+
+    check_against_jax(f, x, transform="jacrev", rtol=0.05)
+
+
+def test_a_loop_with_an_array_of_no_tangents():
+    def f(x):
+        def body(state):
+            jax.vmap(lambda row: jnp.frexp(row)[0])(x)
+            return state[0] + 1, jnp.roll(state[1], -1, 0)
+
+        return lax.while_loop(lambda state: state[0] < 2, body, (0, x))[1]
+
+    check_against_jax(f, array(22, 4, 3))
