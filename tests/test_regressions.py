@@ -223,3 +223,16 @@ def test_a_loop_with_an_array_of_no_tangents():
         return lax.while_loop(lambda state: state[0] < 2, body, (0, x))[1]
 
     check_against_jax(f, array(22, 4, 3))
+
+
+@pytest.mark.parametrize("cumulative", [lax.cummax, lax.cumprod, lax.cumlogsumexp])
+def test_a_tangent_of_another_weak_type_than_its_output(cumulative):
+    x = jnp.asarray(0.3)
+    assert jax.typeof(x).weak_type
+
+    def f(x):
+        return cumulative(jnp.broadcast_to(jnp.exp(-x), (3,)))
+
+    ours, theirs = symjac.jacfwd(f)(x), jax.jacfwd(f)(x)
+    assert jax.typeof(ours) == jax.typeof(theirs) and not jax.typeof(ours).weak_type
+    np.testing.assert_allclose(ours, theirs, rtol=1e-6)
