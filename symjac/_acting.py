@@ -64,16 +64,28 @@ class Action:
     complex_linear: bool = True
 
 
-def act(tangent: StructuredTangent, action: Action) -> StructuredTangent | NotImplementedType:
+OfTerm = Callable[[Term, Callable[[Term], Term | NotImplementedType]], Term | NotImplementedType]
+"""Takes a term, and the function that applies an action to a term."""
+
+
+def act(
+    tangent: StructuredTangent, action: Action, of_term: OfTerm | None = None
+) -> StructuredTangent | NotImplementedType:
     """Applies a linear function to some out axes, and keeps the deltas of the others.
 
-    Declines where an operand is to be read outside of its range.
+    Declines where an operand is to be read outside of its range. Where it is given, `of_term` applies the action to a
+    term instead.
     """
     shape = list(tangent.shape)
     for i, n in zip(action.axes, action.sizes, strict=True):
         shape[i] = n
     dtype = tangent.dtype if action.dtype is None else action.dtype
-    return _joined(tangent, action.axes).map(lambda term: _act(term, action, tangent.dtype), shape=shape, dtype=dtype)
+
+    def act_on(term: Term) -> Term | NotImplementedType:
+        return _act(term, action, tangent.dtype)
+
+    function = act_on if of_term is None else lambda term: of_term(term, act_on)
+    return _joined(tangent, action.axes).map(function, shape=shape, dtype=dtype)
 
 
 def along_axes(

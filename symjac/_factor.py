@@ -28,11 +28,13 @@ class Factor:
         array: The values, of shape ``[label.size for label in labels]``.
         labels: One label for each axis.
         precision: The `precision` of the `dot_general` that brought the array in, to be used where it is contracted.
+        origin: What a rule remembers of where the array came from, and the array that this holds for.
     """
 
     array: Any
     labels: tuple[Label, ...]
     precision: Any = None
+    origin: tuple[Any, Any] | None = None
 
     @property
     def size(self) -> int:

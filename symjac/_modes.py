@@ -139,14 +139,8 @@ def _derivative(
         with _values_may_help() if reverse else contextlib.nullcontext():
             program = (reverse_program if reverse else forward_program)(function, consts, leaves, with_value)
         values, block = _push(program, leaves, reverse, chunk_size)
-        outputs = function.output_avals if reverse else _with_types_of_tangents(function.output_avals, program)
+        outputs = function.output_avals if reverse else program.output_avals
         return [*values, *_blocks(outputs, function.active_avals, block, reverse, as_inputs)]
-
-
-def _with_types_of_tangents(outputs: Sequence[Any], program: LinearProgram) -> list[Any]:
-    """The types of the outputs: where they have tangents those of these, whose weak types may be others."""
-    tangents = iter(program.closed.out_avals[program.n_values :])
-    return [next(tangents) if is_inexact(output) else output for output in outputs]
 
 
 @contextlib.contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -27,11 +27,14 @@ class LinearProgram:
             reverse program takes a cotangent for each inexact output and gives one for each differentiated leaf.
         n_primals: The number of primals.
         n_values: The number of values.
+        output_avals: For a forward program the types of the outputs. Their weak types may differ from those that the
+            function gives by itself, for a derivative rule computes the output in its own way.
     """
 
     closed: ClosedJaxpr
     n_primals: int
     n_values: int
+    output_avals: tuple[Any, ...] = ()
 
     def opened(self) -> tuple[LinearProgram, list[Any]]:
         """Returns the program with its constants as leading primals, and these constants."""
@@ -145,14 +148,18 @@ def forward_program(
 ) -> LinearProgram:
     """Returns the program of `jax.jvp`: its values are the outputs, where asked for, and the auxiliary arrays."""
     inexact = [is_inexact(aval) for aval in function.output_avals]
+    types: tuple[Any, ...] = ()
 
     def jvp(primals: Sequence[Array], tangents: Sequence[Array]) -> tuple[list[Array], list[Array]]:
+        nonlocal types
         active = [primals[i] for i in function.active]
         outputs, out_tangents, aux = jax.jvp(function.of_active(consts, primals), active, tangents, has_aux=True)
+        types = tuple(map(jax.typeof, outputs))
         values = [*outputs, *aux] if with_value else aux
         return values, [t for t, keep in zip(out_tangents, inexact, strict=True) if keep]
 
-    return _linear_program(jvp, leaves, [leaves[i] for i in function.active], function.traced_by)
+    program = _linear_program(jvp, leaves, [leaves[i] for i in function.active], function.traced_by)
+    return replace(program, output_avals=types)
 
 
 def reverse_program(

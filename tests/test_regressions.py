@@ -225,14 +225,18 @@ def test_a_loop_with_an_array_of_no_tangents():
     check_against_jax(f, array(22, 4, 3))
 
 
-@pytest.mark.parametrize("cumulative", [lax.cummax, lax.cumprod, lax.cumlogsumexp])
-def test_a_tangent_of_another_weak_type_than_its_output(cumulative):
+@pytest.mark.parametrize(
+    "f",
+    [
+        *(lambda x, f=f: f(jnp.broadcast_to(jnp.exp(-x), (3,))) for f in (lax.cummax, lax.cumprod, lax.cumlogsumexp)),
+        lambda x: jnp.power(x**2 + 0.5, jnp.tanh(x)),
+        lambda x: (jnp.cumprod(jnp.stack([x, x])), jnp.power(x * x, x), 2),
+    ],
+)
+def test_outputs_whose_rules_give_them_another_weak_type(f):
     x = jnp.asarray(0.3)
     assert jax.typeof(x).weak_type
-
-    def f(x):
-        return cumulative(jnp.broadcast_to(jnp.exp(-x), (3,)))
-
-    ours, theirs = symjac.jacfwd(f)(x), jax.jacfwd(f)(x)
-    assert jax.typeof(ours) == jax.typeof(theirs) and not jax.typeof(ours).weak_type
-    np.testing.assert_allclose(ours, theirs, rtol=1e-6)
+    ours, theirs = jax.tree.leaves(symjac.jacfwd(f)(x)), jax.tree.leaves(jax.jacfwd(f)(x))
+    assert list(map(jax.typeof, ours)) == list(map(jax.typeof, theirs))
+    for a, b in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-6)

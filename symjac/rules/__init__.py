@@ -1,5 +1,19 @@
 """The structural rules, one file for each kind of primitive; importing this package registers them all."""
 
-from symjac.rules import contraction, control_flow, elementwise, equinox, indexing, layout, linalg, loops, windows
+from symjac.rules import (
+    contraction,
+    control_flow,
+    elementwise,
+    equinox,
+    fourier,
+    indexing,
+    layout,
+    linalg,
+    loops,
+    windows,
+)
 
-__all__ = ["contraction", "control_flow", "elementwise", "equinox", "indexing", "layout", "linalg", "loops", "windows"]
+__all__ = [
+    *("contraction", "control_flow", "elementwise", "equinox", "fourier", "indexing", "layout", "linalg", "loops"),
+    "windows",
+]

@@ -1,11 +1,9 @@
-"""Solves and Fourier transforms: they act on one or two axes, and keep the deltas of the others."""
+"""Solves: they act on one or two axes, and keep the deltas of the others."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 from jax import lax
 
 from symjac import _compat
@@ -44,36 +42,6 @@ def _tridiagonal_solve_rule(dl: Any, d: Any, du: Any, b: Any, **params: Any) -> 
 
     operands = tuple(Operand(x, tuple(range(rank - 2))) for x in (dl, d, du))
     return act(b, Action(cast_action(solve, b.dtype), (rank - 2,), (b.shape[rank - 2],), operands))
-
-
-@register(lax.fft_p)
-def _fft_rule(x: StructuredTangent, *, fft_type: Any, fft_lengths: Sequence[int]) -> StructuredTangent:
-    """One transform after the other, each along one axis: an identity gives the matrix of each. Keeps other deltas."""
-    kind = lax.FftType(fft_type) if not isinstance(fft_type, str) else lax.FftType[fft_type]
-    first = len(x.shape) - len(fft_lengths)
-    real = {lax.FftType.RFFT: lax.FftType.FFT, lax.FftType.IRFFT: lax.FftType.IFFT}
-    steps = [(first + i, real.get(kind, kind), n) for i, n in enumerate(fft_lengths)]
-    if kind in real:
-        steps[-1] = (steps[-1][0], kind, fft_lengths[-1])
-    for axis, step, length in reversed(steps) if kind == lax.FftType.RFFT else steps:
-        x = _fft_along(x, axis, step, length)
-        if x is NotImplemented:
-            return NotImplemented
-    return x
-
-
-def _fft_along(x: StructuredTangent, axis: int, kind: lax.FftType, length: int) -> StructuredTangent:
-    def transform(rows: Any) -> Any:
-        return lax.fft(rows, kind, (length,))
-
-    if kind == lax.FftType.RFFT:
-        dtype, size = np.result_type(x.dtype, np.complex64), length // 2 + 1
-        return act(x, Action(cast_action(transform, x.dtype), (axis,), (size,), columns_first=True, dtype=dtype))
-    if kind == lax.FftType.IRFFT:
-        dtype = np.dtype(np.float64 if x.dtype == np.complex128 else np.float32)
-        function = cast_action(transform, x.dtype)
-        return act(x, Action(function, (axis,), (length,), columns_first=True, dtype=dtype, complex_linear=False))
-    return act(x, Action(cast_action(transform, x.dtype), (axis,), (length,), columns_first=True))
 
 
 @register(lax.linear_solve_p)

@@ -1,4 +1,4 @@
-"""Solves and Fourier transforms keep the deltas of the axes that they do not act on."""
+"""Solves keep the deltas of the axes that they do not act on."""
 
 from __future__ import annotations
 
@@ -20,17 +20,10 @@ P = A @ A.T
 X, XS, COLUMNS, M = array(2, N), array(3, B, N), array(4, N, 6), array(5, N, 3)
 LOWER, UPPER = jnp.tril(A), jnp.tril(AS)
 D = array(6, B, N) * 0.1
-IMAGINARY, K = np.complex64(1j), jnp.arange(4).astype(np.complex64)
 
 
 def solve_triangular(a, b, **options):
     return lax.linalg.triangular_solve(a, b, **options)
-
-
-def burgers(u):
-    slope = jnp.fft.irfft(IMAGINARY * K * jnp.fft.rfft(u), 6)
-    curvature = jnp.fft.irfft(-(K**2) * jnp.fft.rfft(u), 6)
-    return -u * slope + 0.1 * curvature
 
 
 CASES = [
@@ -57,14 +50,6 @@ CASES = [
     case("eigenvalues", lambda a: jnp.linalg.eigh(a + a.T)[0], A),
     case("singular values", lambda a: jnp.linalg.svd(a, compute_uv=False), A),
     case("pseudoinverse", jnp.linalg.pinv, M),
-    case("fft", lambda x: jnp.abs(jnp.fft.fft(x)), X),
-    case("fft of rows", lambda x: jnp.fft.fft(x).real, COLUMNS),
-    case("fft of columns", lambda x: jnp.fft.fft(x, axis=0).imag, COLUMNS),
-    case("rfft and back", lambda x: jnp.fft.irfft(K * jnp.fft.rfft(x), 6), array(10, 6)),
-    case("rfft2 and back", lambda x: jnp.fft.irfft2(IMAGINARY * jnp.fft.rfft2(x), (N, 6)), COLUMNS),
-    case("fft2 and back", lambda x: jnp.fft.ifft2(2 * jnp.fft.fft2(x)).real, AS),
-    case("burgers", burgers, array(11, 6)),
-    case("complex fft", jnp.fft.fft, lax.complex(X, X[::-1]), holomorphic=True, reverse=False),
 ]
 
 

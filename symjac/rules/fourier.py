@@ -1,0 +1,131 @@
+"""Fourier transforms: they act on one axis after the other, and keep the deltas of the others.
+
+A transform of a delta gives waves, the columns of its matrix. They are remembered as such, for the transform back of
+waves times a symbol (what a derivative or a filter multiplies the spectrum with) is that of the symbol, moved to where
+each wave came from: a circulant matrix, read from one column instead of transformed column by column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from types import NotImplementedType
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from symjac._acting import Action, act, cast_action
+from symjac._factor import Factor, scalar
+from symjac._index_map import Indexed, Label, plain, spread
+from symjac._interpreter import register
+from symjac._tangent import StructuredTangent, Term
+
+_FORTH = {lax.FftType.FFT, lax.FftType.RFFT}
+_BACK = {lax.FftType.IFFT: {lax.FftType.FFT}, lax.FftType.IRFFT: {lax.FftType.RFFT}, lax.FftType.FFT: {lax.FftType.IFFT}}
+"""The transforms that undo others."""
+
+
+@dataclass(frozen=True)
+class Waves:
+    """A factor that is the transform of a delta: ``exp(-2 pi i frequency * position / length)``, or its inverse.
+
+    Attributes:
+        kind: The transform.
+        length: Its length.
+        axis: The axis of the factor that the frequency is.
+        positions: Where along the transformed axis each wave came from, an array over the other axes of the factor.
+    """
+
+    kind: lax.FftType
+    length: int
+    axis: int
+    positions: Any
+
+
+@register(lax.fft_p)
+def _fft_rule(x: StructuredTangent, *, fft_type: Any, fft_lengths: Sequence[int]) -> StructuredTangent:
+    """One transform after the other, each along one axis: an identity gives the matrix of each. Keeps other deltas."""
+    kind = lax.FftType(fft_type) if not isinstance(fft_type, str) else lax.FftType[fft_type]
+    first = len(x.shape) - len(fft_lengths)
+    real = {lax.FftType.RFFT: lax.FftType.FFT, lax.FftType.IRFFT: lax.FftType.IFFT}
+    steps = [(first + i, real.get(kind, kind), n) for i, n in enumerate(fft_lengths)]
+    if kind in real:
+        steps[-1] = (steps[-1][0], kind, fft_lengths[-1])
+    for axis, step, length in reversed(steps) if kind == lax.FftType.RFFT else steps:
+        x = _along(x, axis, step, length)
+        if x is NotImplemented:
+            return NotImplemented
+    return x
+
+
+def _along(x: StructuredTangent, axis: int, kind: lax.FftType, length: int) -> StructuredTangent:
+    def transform(rows: Any) -> Any:
+        return lax.fft(rows, kind, (length,))
+
+    def of_term(term: Term, act_on: Callable[[Term], Any]) -> Term | NotImplementedType:
+        waves = _waves_along(term, axis, kind, length)
+        if waves is not None:
+            return _moved(waves, term, axis, act_on)
+        return _remembered(term, act_on(term), axis, kind, length)
+
+    size, dtype, complex_linear = length, None, True
+    if kind == lax.FftType.RFFT:
+        size, dtype = length // 2 + 1, np.result_type(x.dtype, np.complex64)
+    elif kind == lax.FftType.IRFFT:
+        dtype, complex_linear = np.dtype(np.float64 if x.dtype == np.complex128 else np.float32), False
+    function = cast_action(transform, x.dtype)
+    return act(x, Action(function, (axis,), (size,), (), True, dtype, complex_linear), of_term)
+
+
+def _remembered(
+    before: Term, after: Term | NotImplementedType, axis: int, kind: lax.FftType, length: int
+) -> Term | NotImplementedType:
+    """The term after a transform, where its last factor remembers that it is waves if the transform met a delta."""
+    if after is NotImplemented or kind == lax.FftType.IRFFT:
+        return after
+    own, frequency, result = before.out_axes[axis], after.out_axes[axis].labels[0], after.factors[-1]
+    labels = tuple(label for label in result.labels if label is not frequency)
+    is_alone = after.factors[:-1] == before.factors and set(labels) == set(own.labels) and bool(labels)
+    if not is_alone or not own.stays_inside or own.size != length:
+        return after
+    waves = Waves(kind, length, result.labels.index(frequency), spread(own.index(), own.labels, labels))
+    return replace(after, factors=(*after.factors[:-1], replace(result, origin=(waves, result.array))))
+
+
+def _waves_along(term: Term, axis: int, kind: lax.FftType, length: int) -> Factor | None:
+    """The factor of waves along an axis that a transform back meets."""
+    own = term.out_axes[axis]
+    for factor in term.factors if own.is_plain else ():
+        waves = _origin(factor)
+        if waves is None or waves.length != length or waves.kind not in _BACK.get(kind, ()):
+            continue
+        if factor.labels[waves.axis] is own.labels[0] and own.size == factor.labels[waves.axis].size:
+            return factor
+    return None
+
+
+def _origin(factor: Factor) -> Waves | None:
+    """What a factor is the transform of, unless its array was changed since."""
+    waves, array = factor.origin or (None, None)
+    return waves if array is factor.array else None
+
+
+def _moved(factor: Factor, term: Term, axis: int, act_on: Callable[[Term], Any]) -> Term | NotImplementedType:
+    """Transforms what stands beside the waves, and moves the result to where each wave came from."""
+    waves = _origin(factor)
+    assert waves is not None
+    done = act_on(replace(term, factors=tuple(f for f in term.factors if f is not factor)))
+    if done is NotImplemented:
+        return NotImplemented
+    moved, place = done.out_axes[axis].labels[0], Label(waves.length)
+    origins = tuple(label for label in factor.labels if label is not factor.labels[waves.axis])
+    own = lax.broadcasted_iota(np.int32, (waves.length, *(1 for _ in origins)), 0)
+    shift = own - jnp.asarray(waves.positions, np.int32)[None]
+    index = lax.select(shift < 0, shift + np.int32(waves.length), shift)
+    index_map = Indexed(waves.length, index, (place, *origins), stays_inside=True)
+    factors = [each.substitute({moved: index_map}) for each in done.factors]
+    out_axes = (*done.out_axes[:axis], plain(place), *done.out_axes[axis + 1 :])
+    done = Term(tuple(factors), out_axes, done.in_axes)
+    return done if waves.kind in _FORTH else done.times(scalar(1 / waves.length, factors[-1].dtype))
