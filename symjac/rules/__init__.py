@@ -14,6 +14,14 @@ from symjac.rules import (
 )
 
 __all__ = [
-    *("contraction", "control_flow", "elementwise", "equinox", "fourier", "indexing", "layout", "linalg", "loops"),
+    "contraction",
+    "control_flow",
+    "elementwise",
+    "equinox",
+    "fourier",
+    "indexing",
+    "layout",
+    "linalg",
+    "loops",
     "windows",
 ]

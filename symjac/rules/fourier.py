@@ -22,9 +22,12 @@ from symjac._index_map import Indexed, Label, plain, spread
 from symjac._interpreter import register
 from symjac._tangent import StructuredTangent, Term
 
-_FORTH = {lax.FftType.FFT, lax.FftType.RFFT}
-_BACK = {lax.FftType.IFFT: {lax.FftType.FFT}, lax.FftType.IRFFT: {lax.FftType.RFFT}, lax.FftType.FFT: {lax.FftType.IFFT}}
-"""The transforms that undo others."""
+_UNDONE = {
+    lax.FftType.IFFT: lax.FftType.FFT,
+    lax.FftType.FFT: lax.FftType.IFFT,
+    lax.FftType.IRFFT: lax.FftType.RFFT,
+}
+"""The transform that a transform undoes."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +102,7 @@ def _waves_along(term: Term, axis: int, kind: lax.FftType, length: int) -> Facto
     own = term.out_axes[axis]
     for factor in term.factors if own.is_plain else ():
         waves = _origin(factor)
-        if waves is None or waves.length != length or waves.kind not in _BACK.get(kind, ()):
+        if waves is None or waves.length != length or waves.kind != _UNDONE.get(kind):
             continue
         if factor.labels[waves.axis] is own.labels[0] and own.size == factor.labels[waves.axis].size:
             return factor
@@ -128,4 +131,4 @@ def _moved(factor: Factor, term: Term, axis: int, act_on: Callable[[Term], Any])
     factors = [each.substitute({moved: index_map}) for each in done.factors]
     out_axes = (*done.out_axes[:axis], plain(place), *done.out_axes[axis + 1 :])
     done = Term(tuple(factors), out_axes, done.in_axes)
-    return done if waves.kind in _FORTH else done.times(scalar(1 / waves.length, factors[-1].dtype))
+    return done.times(scalar(1 / waves.length, factors[-1].dtype)) if waves.kind == lax.FftType.IFFT else done
