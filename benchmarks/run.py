@@ -22,7 +22,7 @@ from typing import Any
 import jax
 
 from .case import Workload
-from .measure import compiled, contenders, exponent, run_times
+from .measure import UNDER_JIT, compiled, contenders, exponent, run_times
 from .workloads import named
 
 Row = dict[str, Any]
@@ -30,6 +30,10 @@ HEAD = (
     f"{'workload':<20}{'size':>6}{'contender':>17}"
     f"{'first':>9}{'run':>11}{'spread':>9}{'MFLOP':>10}{'MB':>9}{'peak MB':>9}"
 )
+
+RATIOS = ("best", "user", "hand", "jit best", "jit hand")
+LIMITS = {"best": 1.1, "hand": 1.3, "jit best": 1.1, "jit hand": 1.3}
+"""What is noise, and what is tolerated."""
 
 COLUMNS = {
     "median": "run time",
@@ -122,7 +126,10 @@ def _print_growth(rows: Sequence[Row]) -> None:
 
 
 def ratios(rows: Sequence[Row], key: str) -> list[Row]:
-    """For each workload and size, symjac's value over those of JAX's modes and of the hand-written Jacobian."""
+    """For each workload and size, symjac's value over those of JAX's modes and of the hand-written Jacobian.
+
+    "best", "user" and "hand" are those of the function as it is called, "jit best" and "jit hand" under `jax.jit`.
+    """
     found = []
     for workload, size in dict.fromkeys((row["workload"], row["size"]) for row in rows):
         own = {row["contender"]: row for row in rows if (row["workload"], row["size"]) == (workload, size)}
@@ -132,13 +139,10 @@ def ratios(rows: Sequence[Row], key: str) -> list[Row]:
         user = next(row[key] for row in own.values() if row["user"])
         best = min(row[key] for name, row in own.items() if name.startswith("jax."))
         hand = own["hand-written"][key]
-        found.append(
-            {
-                "workload": workload, "size": size, "best": _ratio(ours, best), "user": _ratio(ours, user),
-                "hand": _ratio(ours, hand),
-                "jacfwd": _ratio(own.get("symjac.jacfwd", {}).get(key, ours), best),
-            }
-        )  # fmt: skip
+        jitted = own[UNDER_JIT][key]
+        row = {"best": _ratio(ours, best), "user": _ratio(ours, user), "hand": _ratio(ours, hand)}
+        row |= {"jit best": _ratio(jitted, best), "jit hand": _ratio(jitted, hand)}
+        found.append({"workload": workload, "size": size, **row})
     return found
 
 
@@ -147,7 +151,7 @@ def _print_peers(rows: Sequence[Row]) -> None:
     ours = {(r["workload"], r["size"]): r for r in rows if r["contender"] in ("symjac.jacobian", "symjac.hessian")}
     names = dict.fromkeys(row["contender"] for row in rows)
     for name in names:
-        if "." in name or name in ("hand-written", "filling"):
+        if "." in name or name in (UNDER_JIT, "hand-written", "filling"):
             continue
         own = [row for row in rows if row["contender"] == name]
         pairs = [(ours[row["workload"], row["size"]], row) for row in own]
@@ -166,11 +170,14 @@ def _print_ratios(rows: Sequence[Row]) -> None:
         table = ratios(rows, key)
         if not table:
             continue
-        print(f"\n{title}: symjac over JAX's better mode, over the user's mode, over the hand-written Jacobian")
+        print(f"\n{title}: symjac as called over JAX's better mode, JAX as written, the hand-written Jacobian;")
+        print("then symjac under jax.jit over JAX's better mode, the hand-written Jacobian")
         for row in sorted(table, key=lambda row: -row["best"]):
-            print(f"{row['workload']:<20}{row['size']:>6}{row['best']:>9.3f}{row['user']:>9.3f}{row['hand']:>9.3f}")
-        means = [geometric_mean([row[column] for row in table]) for column in ("best", "user", "hand")]
+            print(f"{row['workload']:<20}{row['size']:>6}" + "".join(f"{row[column]:>9.3f}" for column in RATIOS))
+        means = [geometric_mean([row[column] for row in table]) for column in RATIOS]
         print(f"{'geometric mean':<26}" + "".join(f"{mean:>9.3f}" for mean in means))
+        over = [sum(row[column] > LIMITS.get(column, math.inf) for row in table) for column in RATIOS]
+        print(f"{'over the limit':<26}" + "".join(f"{count:>9d}" for count in over))
 
 
 def geometric_mean(values: Sequence[float]) -> float:
