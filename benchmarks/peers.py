@@ -1,6 +1,7 @@
 """Other packages on the same workloads, where they are installed: `python -m benchmarks.run --quick --peers`.
 
-Each gives the dense Jacobian, or Hessian, compiled. What a package finds out beforehand counts to its first call.
+Each gives the dense Jacobian, or Hessian, compiled, but for torch, which runs it as its users do, equation by equation.
+What a package finds out beforehand counts to its first call.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ def peers(workload: Workload, case: Case) -> dict[str, Contender]:
         found["asdex"] = _late(lambda: _asdex(workload, case))
     if importlib.util.find_spec("sparsejac") and workload.kind == "jacobian":
         found["sparsejac"] = _late(lambda: _sparsejac(case))
+    if importlib.util.find_spec("torch"):
+        found["torch"] = _late(lambda: _torch(workload, case))
     return found
 
 
@@ -44,6 +47,12 @@ def _late(make: Callable[[], Contender]) -> Contender:
 def _equinox(workload: Workload, case: Case) -> Contender:
     transform = eqx.filter_hessian if workload.kind == "hessian" else eqx.filter_jacfwd
     return eqx.filter_jit(transform(lambda *args: case.function(*args)))
+
+
+def _torch(workload: Workload, case: Case) -> Contender:
+    from .torch_peer import torch_peer
+
+    return torch_peer(workload, case)
 
 
 def _asdex(workload: Workload, case: Case) -> Contender:
