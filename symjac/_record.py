@@ -16,8 +16,8 @@ from typing import Any
 import jax
 
 from symjac import _compat
+from symjac._algebra.describe import describe
 from symjac._cost import Cost, equation_cost
-from symjac._describe import describe
 
 SCOPE = "symjac_equation_"
 RESULT_SCOPE = "symjac_result"

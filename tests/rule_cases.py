@@ -12,8 +12,8 @@ import pytest
 from helpers import RELATIVE_TOLERANCE, assert_close, assert_same
 
 import symjac
-from symjac._interpreter import materialise, push_basis
-from symjac._program import reverse_program, trace
+from symjac._engine.interpreter import materialise, push_basis
+from symjac._engine.program import reverse_program, trace
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 from hypothesis import strategies as st
 
-from symjac._factor import Factor
-from symjac._index_map import Affine, Indexed, Label, plain
-from symjac._tangent import StructuredTangent, Term
+from symjac._algebra.factor import Factor
+from symjac._algebra.index_map import Affine, Indexed, Label, plain
+from symjac._algebra.tangent import StructuredTangent, Term
 
 SIZES = st.integers(1, 3)
 

@@ -11,8 +11,8 @@ from helpers import array, assert_same, flops, positive
 
 import symjac
 from symjac._cost import cost
-from symjac._directions import may_turn
-from symjac._program import trace
+from symjac._engine.program import trace
+from symjac._transforms.directions import may_turn
 
 A = array(1, 4, 3)
 X = array(2, 3)

@@ -12,7 +12,7 @@ from jax.interpreters import ad, batching, mlir
 
 import symjac
 from symjac._cost import cost
-from symjac._interpreter import registered
+from symjac._engine.interpreter import registered
 from symjac._record import recording
 
 twice_p = Primitive("twice")

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from terms import SIZES, index_maps
 
-from symjac._index_map import Affine, Indexed, Label, compose, indexed, intersect, plain, spread, union
+from symjac._algebra.index_map import Affine, Indexed, Label, compose, indexed, intersect, plain, spread, union
 
 few = settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 NUMBERS = st.integers(-4, 4)

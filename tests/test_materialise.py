@@ -11,11 +11,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from terms import SIZES, dense_sum, tangent_of, tangents
 
-from symjac import _materialise
-from symjac._factor import Factor
-from symjac._index_map import Affine, Indexed, Label, plain
-from symjac._interpreter import materialise
-from symjac._tangent import Term, identity
+from symjac._algebra import materialise as materialise_module
+from symjac._algebra.factor import Factor
+from symjac._algebra.index_map import Affine, Indexed, Label, plain
+from symjac._algebra.tangent import Term, identity
+from symjac._engine.interpreter import materialise
 
 few = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 SHAPES = st.lists(SIZES, min_size=1, max_size=2).map(tuple)
@@ -25,7 +25,7 @@ SHAPES = st.lists(SIZES, min_size=1, max_size=2).map(tuple)
 @few
 @given(SHAPES, SHAPES, st.data())
 def test_materialise_is_the_definition(by_selects, out_shape, in_shape, data):
-    with mock.patch.object(_materialise, "_prefers_selects", lambda pieces: by_selects):
+    with mock.patch.object(materialise_module, "_prefers_selects", lambda pieces: by_selects):
         check_definition(out_shape, in_shape, data)
 
 

@@ -18,9 +18,9 @@ import numpy as np
 import pytest
 
 import symjac
-from symjac import _memo
-from symjac._holders import holder_of
-from symjac._memo import memoised_call
+from symjac._memo import calls
+from symjac._memo.calls import memoised_call
+from symjac._memo.holders import holder_of
 
 enable_x64 = jax.enable_x64 if hasattr(jax, "enable_x64") else jax.experimental.enable_x64
 COMPILED = "/jax/core/compile/backend_compile_duration"
@@ -371,7 +371,7 @@ class TestFreed:
         assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * unit < 100e6
 
     def test_entries_are_bounded(self, monkeypatch):
-        monkeypatch.setattr(_memo, "_MAX_PROGRAMS", 5)
+        monkeypatch.setattr(calls, "_MAX_PROGRAMS", 5)
         for n in range(1, 12):
             symjac.jacfwd(lambda x: jnp.sin(x))(jnp.ones(n))
         assert symjac.cache_info().entries == 5
@@ -533,7 +533,7 @@ class TestThreads:
             return [leaves[0] * 2.0]
 
         def trace():
-            return _memo.Traced(jax.make_jaxpr(lambda x: x)(1.0), engine, list, "test")
+            return calls.Traced(jax.make_jaxpr(lambda x: x)(1.0), engine, list, "test")
 
         f = lambda x: x  # noqa: E731
         x = jnp.float32(1.0)

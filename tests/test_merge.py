@@ -7,10 +7,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from terms import SIZES, dense, dense_sum, tangent_of, tangents, terms
 
-from symjac._align import align
-from symjac._index_map import Affine, Label, plain
-from symjac._merge import add_tangents, densify, join, settle
-from symjac._tangent import Term, identity
+from symjac._algebra.align import align
+from symjac._algebra.index_map import Affine, Label, plain
+from symjac._algebra.merge import add_tangents, densify, join, settle
+from symjac._algebra.tangent import Term, identity
 
 few = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 SHAPES = st.lists(SIZES, min_size=1, max_size=2).map(tuple)

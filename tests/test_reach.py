@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from symjac._reach import find_reach
+from symjac._memo.reach import find_reach
 
 A = jnp.ones((3, 3))
 B = jnp.zeros((3, 3))

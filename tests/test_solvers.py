@@ -14,8 +14,8 @@ lx = pytest.importorskip("lineax", reason="the solvers of Lineax are not install
 optx = pytest.importorskip("optimistix", reason="the solvers of Optimistix are not installed")
 dfx = pytest.importorskip("diffrax", reason="the solvers of Diffrax are not installed")
 
-from symjac._banded import BlockTridiagonal, Tridiagonal, best_order, factorise  # noqa: E402
-from symjac._lineax_solver import _Blocks, _Dense, _Diagonal, _Ordered  # noqa: E402
+from symjac._equinox.banded import BlockTridiagonal, Tridiagonal, best_order, factorise  # noqa: E402
+from symjac._equinox.lineax_solver import _Blocks, _Dense, _Diagonal, _Ordered  # noqa: E402
 
 pytestmark = [pytest.mark.fallback, pytest.mark.filterwarnings("ignore")]
 N = 48

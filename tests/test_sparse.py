@@ -12,7 +12,7 @@ from helpers import array
 from jax.experimental import sparse
 
 import symjac
-from symjac._entries import pattern_of
+from symjac._result.entries import pattern_of
 
 scipy_sparse = pytest.importorskip("scipy.sparse")
 
@@ -185,7 +185,7 @@ def test_spy():
 def test_a_missing_package(package, monkeypatch):
     _, jacobian = symjac.linearize(walls, array(1, 7))
     monkeypatch.setitem(sys.modules, package, None)
-    monkeypatch.delitem(sys.modules, "symjac._lineax", raising=False)
+    monkeypatch.delitem(sys.modules, "symjac._result.lineax", raising=False)
     monkeypatch.delattr(symjac, "_lineax", raising=False)
     method = {"scipy.sparse": "to_scipy", "matplotlib": "spy", "lineax": "to_lineax"}[package]
     with pytest.raises(ImportError, match=f"needs the package {package.split('.')[0]}"):
@@ -193,7 +193,7 @@ def test_a_missing_package(package, monkeypatch):
 
 
 def test_a_diagonal_by_its_entries(monkeypatch):
-    monkeypatch.setattr("symjac._meet._DEAREST_MASK", 0)
+    monkeypatch.setattr("symjac._result.meet._DEAREST_MASK", 0)
     start, end = edges(50)
     weights = array(2, 100)
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from jax import lax
 
-from symjac._hoist import hoisted
-from symjac._structure import Identity, Uncertain, canonical, structural_key
+from symjac._engine.hoist import hoisted
+from symjac._memo.structure import Identity, Uncertain, canonical, structural_key
 
 A = jnp.arange(9.0).reshape(3, 3) + jnp.eye(3)
 X = jnp.arange(1.0, 4.0)

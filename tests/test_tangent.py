@@ -8,8 +8,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from terms import SIZES, dense, index_maps, terms, values
 
-from symjac._index_map import Label, plain
-from symjac._tangent import Term, identity, zero
+from symjac._algebra.index_map import Label, plain
+from symjac._algebra.tangent import Term, identity, zero
 
 few = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 SHAPES = st.lists(SIZES, min_size=1, max_size=2).map(tuple)

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 from jax import lax
 
-from symjac._acting import along_axes
-from symjac._factor import Factor
-from symjac._index_map import Label, plain
-from symjac._interpreter import register
-from symjac._tangent import StructuredTangent, Term
+from symjac._algebra.factor import Factor
+from symjac._algebra.index_map import Label, plain
+from symjac._algebra.tangent import StructuredTangent, Term
+from symjac._engine.acting import along_axes
+from symjac._engine.interpreter import register
 
 
 @register(lax.dot_general_p)

@@ -10,10 +10,10 @@ from jax import lax
 from jax.extend.core import Primitive
 
 from symjac import _compat
-from symjac._factor import Factor, contract, scalar
-from symjac._interpreter import register
-from symjac._merge import add_tangents
-from symjac._tangent import StructuredTangent, Term
+from symjac._algebra.factor import Factor, contract, scalar
+from symjac._algebra.merge import add_tangents
+from symjac._algebra.tangent import StructuredTangent, Term
+from symjac._engine.interpreter import register
 
 
 def deflinear_elementwise(primitive: Primitive) -> None:

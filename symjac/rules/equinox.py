@@ -10,10 +10,10 @@ import jax
 import jax.numpy as jnp
 
 from symjac import _compat
-from symjac._factor import Factor, scalar
-from symjac._interpreter import interpret, register
-from symjac._merge import add_tangents
-from symjac._tangent import StructuredTangent, Term, replace
+from symjac._algebra.factor import Factor, scalar
+from symjac._algebra.merge import add_tangents
+from symjac._algebra.tangent import StructuredTangent, Term, replace
+from symjac._engine.interpreter import interpret, register
 from symjac.rules.elementwise import deflinear_elementwise
 
 deflinear_elementwise(eqxi.nondifferentiable_backward_p)

@@ -16,11 +16,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from symjac._acting import Action, act, cast_action
-from symjac._factor import Factor, scalar
-from symjac._index_map import Indexed, Label, plain, spread
-from symjac._interpreter import register
-from symjac._tangent import StructuredTangent, Term
+from symjac._algebra.factor import Factor, scalar
+from symjac._algebra.index_map import Indexed, Label, plain, spread
+from symjac._algebra.tangent import StructuredTangent, Term
+from symjac._engine.acting import Action, act, cast_action
+from symjac._engine.interpreter import register
 
 _UNDONE = {
     lax.FftType.IFFT: lax.FftType.FFT,

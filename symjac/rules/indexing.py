@@ -15,14 +15,14 @@ import numpy as np
 from jax import lax
 from jax.lax import GatherScatterMode
 
-from symjac._factor import cast, scalar
-from symjac._index_map import Affine, IndexMap, Label, compose, indexed, is_static, plain
-from symjac._interpreter import register
-from symjac._materialise import assemble
-from symjac._merge import add_tangents, densify
-from symjac._reading import solve
-from symjac._sharing import shared
-from symjac._tangent import StructuredTangent, Term, replace
+from symjac._algebra.factor import cast, scalar
+from symjac._algebra.index_map import Affine, IndexMap, Label, compose, indexed, is_static, plain
+from symjac._algebra.materialise import assemble
+from symjac._algebra.merge import add_tangents, densify
+from symjac._algebra.reading import solve
+from symjac._algebra.tangent import StructuredTangent, Term, replace
+from symjac._engine.interpreter import register
+from symjac._engine.sharing import shared
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,10 @@ import numpy as np
 from jax import lax
 
 from symjac import _compat
-from symjac._index_map import Affine
-from symjac._interpreter import register
-from symjac._merge import add_tangents
-from symjac._tangent import StructuredTangent, Term, replace
+from symjac._algebra.index_map import Affine
+from symjac._algebra.merge import add_tangents
+from symjac._algebra.tangent import StructuredTangent, Term, replace
+from symjac._engine.interpreter import register
 
 
 @register(lax.broadcast_in_dim_p)

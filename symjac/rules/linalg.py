@@ -7,11 +7,11 @@ from typing import Any
 from jax import lax
 
 from symjac import _compat
-from symjac._acting import Action, Operand, act, cast_action
-from symjac._interpreter import register
-from symjac._linearity import is_linear
-from symjac._solving import solve
-from symjac._tangent import StructuredTangent
+from symjac._algebra.tangent import StructuredTangent
+from symjac._engine.acting import Action, Operand, act, cast_action
+from symjac._engine.interpreter import register
+from symjac._engine.linearity import is_linear
+from symjac._engine.solving import solve
 
 
 @register(lax.linalg.triangular_solve_p)

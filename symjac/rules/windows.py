@@ -11,13 +11,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from symjac._factor import Factor, common_dtype
-from symjac._index_map import Affine, Indexed, IndexMap, Label, plain
-from symjac._interpreter import register
-from symjac._materialise import assemble
-from symjac._reading import solve
-from symjac._sharing import shared
-from symjac._tangent import StructuredTangent, Term, replace
+from symjac._algebra.factor import Factor, common_dtype
+from symjac._algebra.index_map import Affine, Indexed, IndexMap, Label, plain
+from symjac._algebra.materialise import assemble
+from symjac._algebra.reading import solve
+from symjac._algebra.tangent import StructuredTangent, Term, replace
+from symjac._engine.interpreter import register
+from symjac._engine.sharing import shared
 from symjac.rules.indexing import read_at, write_at
 
 # Labels that meet on one axis are replaced by one label for their range where that saves more than this.

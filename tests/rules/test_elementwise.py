@@ -101,8 +101,8 @@ def test_a_sharding_constraint_passes():
 
 
 def test_identities_pass_the_tangent_itself():
-    from symjac._interpreter import registered
-    from symjac._tangent import identity
+    from symjac._algebra.tangent import identity
+    from symjac._engine.interpreter import registered
 
     tangent = identity(0, np.float32, ((3,),))
     for primitive in (lax.copy_p, _compat.name_p, _compat.pvary_p, _compat.reshard_p):

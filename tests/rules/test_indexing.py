@@ -11,8 +11,8 @@ from jax import lax
 from rule_cases import case, check, each
 
 import symjac
-from symjac._interpreter import push_basis
-from symjac._program import forward_program, trace
+from symjac._engine.interpreter import push_basis
+from symjac._engine.program import forward_program, trace
 
 X, M, T = array(0, 5), array(1, 3, 4), array(2, 2, 3, 5)
 ROWS, COLUMNS = jnp.array([2, 0, 2, 1]), jnp.array([3, 1, 0, 0])

@@ -151,8 +151,8 @@ def deltas(block):
 
 def pushed(f, *args):
     """The structured tangents of the outputs."""
-    from symjac._interpreter import push_basis
-    from symjac._program import forward_program, trace
+    from symjac._engine.interpreter import push_basis
+    from symjac._engine.program import forward_program, trace
 
     def flat(*leaves):
         return jax.tree.leaves(f(*leaves)), []

@@ -9,9 +9,9 @@ from jax import lax
 from rule_cases import case, check, each
 from terms import dense
 
-from symjac._factor import Factor
-from symjac._index_map import Affine, Label, plain
-from symjac._tangent import Term
+from symjac._algebra.factor import Factor
+from symjac._algebra.index_map import Affine, Label, plain
+from symjac._algebra.tangent import Term
 from symjac.rules.windows import narrow
 
 

@@ -1,0 +1,1 @@
+"""The algebra: terms, without any tracing."""

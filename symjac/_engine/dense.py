@@ -1,0 +1,113 @@
+"""The dense way through an equation, or a program: materialise its tangents and map it over the basis."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.core import eval_jaxpr
+from jax.extend.core import Jaxpr
+
+from symjac import _compat
+from symjac._algebra.factor import Factor
+from symjac._algebra.index_map import Label, plain
+from symjac._algebra.materialise import materialise
+from symjac._algebra.tangent import StructuredTangent, Term, identity, replace, zero
+from symjac._engine.dependence import dependent_outputs
+from symjac._types import aval_of
+
+
+def map_over_basis(
+    eqn: Any, operands: Sequence[Any], in_shapes: Sequence[tuple[int, ...]], is_linear: bool = True
+) -> list[Any]:
+    """The results of an equation: one `vmap` over the basis of all input leaves that its tangents depend on.
+
+    Args:
+        eqn: The equation.
+        operands: Its operands.
+        in_shapes: The shapes of the input leaves.
+        is_linear: Whether it is linear in the tangents, so that a basis vector of another leaf gives zero.
+    """
+    places = [i for i, x in enumerate(operands) if isinstance(x, StructuredTangent)]
+    tangents = [operands[i] for i in places]
+    leaves = [j for j in range(len(in_shapes)) if not is_linear or any(t.blocks[j] for t in tangents)]
+    leaves = [j for j in leaves if 0 not in in_shapes[j]]
+    flags = dependent_outputs(eqn, [isinstance(x, StructuredTangent) for x in operands])
+
+    def bind(*rows: Any) -> list[Any]:
+        filled = list(operands)
+        for i, row in zip(places, rows, strict=True):
+            filled[i] = row
+        return _compat.bind_equation(eqn, filled)
+
+    if not leaves:
+        outs = bind(*(jnp.zeros(t.shape, t.dtype) for t in tangents))
+        return [_zero(out, in_shapes) if flag else out for out, flag in zip(outs, flags, strict=True)]
+    basis = [_rows(tangent, leaves) for tangent in tangents]
+    # What does not depend on the tangents may still come out mapped, from what is not known inside.
+    outs = jax.vmap(bind, out_axes=0 if _is_opaque(eqn) else [0 if flag else None for flag in flags])(*basis)
+    results = []
+    for out, flag in zip(outs, flags, strict=True):
+        if flag:
+            results.append(replace(_tangent(out, leaves, in_shapes), is_linear=is_linear))
+        else:
+            results.append(lax.index_in_dim(out, 0, keepdims=False) if _is_opaque(eqn) else out)
+    return results
+
+
+def map_program(jaxpr: Jaxpr, arrays: Sequence[Any], in_avals: Sequence[Any], n_values: int) -> list[Any]:
+    """The results of a whole program, for each basis vector by itself: its values, and then its out tangents.
+
+    Args:
+        jaxpr: An opened jaxpr of the arrays and the tangents.
+        arrays: The arrays.
+        in_avals: The types of the tangents.
+        n_values: The number of values.
+    """
+    in_shapes = tuple(tuple(aval.shape) for aval in in_avals)
+    zeros = [jnp.zeros(aval.shape, aval.dtype) for aval in in_avals]
+    values = eval_jaxpr(jaxpr, (), *arrays, *zeros)[:n_values]
+    leaves = [j for j in range(len(in_avals)) if 0 not in in_shapes[j]]
+    found = jaxpr.outvars[n_values:]
+    if not leaves:
+        return [*values, *(zero(a.shape, a.dtype, in_shapes) for a in map(aval_of, found))]
+    basis = [_rows(identity(j, aval.dtype, in_shapes), leaves) for j, aval in enumerate(in_avals)]
+    rows = jax.vmap(lambda *tangents: eval_jaxpr(jaxpr, (), *arrays, *tangents)[n_values:])(*basis)
+    return [*values, *(_tangent(row, leaves, in_shapes) for row in rows)]
+
+
+def _is_opaque(eqn: Any) -> bool:
+    return len(eqn.outvars) > 1 and eqn.primitive.name not in ("scan", "while", "cond")
+
+
+def _zero(out: Any, in_shapes: Sequence[tuple[int, ...]]) -> StructuredTangent:
+    return zero(jnp.shape(out), out.dtype, in_shapes)
+
+
+def _rows(tangent: StructuredTangent, leaves: Sequence[int]) -> Any:
+    """The dense Jacobians of all leaves, one row for each basis vector: shape ``(rows, *tangent.shape)``."""
+    rows = [
+        jnp.reshape(materialise(tangent, j, transposed=True), (math.prod(tangent.in_shapes[j]), *tangent.shape))
+        for j in leaves
+    ]
+    return rows[0] if len(rows) == 1 else lax.concatenate(rows, 0)
+
+
+def _tangent(rows: Any, leaves: Sequence[int], in_shapes: Sequence[tuple[int, ...]]) -> StructuredTangent:
+    """The structured tangent of dense rows."""
+    shape = rows.shape[1:]
+    blocks: list[tuple[Term, ...]] = [() for _ in in_shapes]
+    start = 0
+    for j in leaves:
+        size = math.prod(in_shapes[j])
+        part = lax.slice_in_dim(rows, start, start + size) if len(leaves) > 1 else rows
+        start += size
+        in_labels = tuple(Label(n) for n in in_shapes[j])
+        out_labels = tuple(Label(n) for n in shape)
+        factor = Factor(jnp.reshape(part, (*in_shapes[j], *shape)), (*in_labels, *out_labels))
+        blocks[j] = (Term((factor,), tuple(map(plain, out_labels)), tuple(map(plain, in_labels))),)
+    return StructuredTangent(tuple(shape), rows.dtype, tuple(in_shapes), tuple(blocks))

@@ -1,0 +1,1 @@
+"""Equinox's semantics, and structure handed over to the solvers."""

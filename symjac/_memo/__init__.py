@@ -1,0 +1,1 @@
+"""The memo: what is traced and compiled once."""

@@ -1,0 +1,1 @@
+"""The report of `symjac.explain`."""

@@ -1,0 +1,1 @@
+"""The structured result: a Jacobian that keeps its terms."""

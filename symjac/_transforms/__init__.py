@@ -1,0 +1,1 @@
+"""The transforms, with the signatures of JAX."""
