@@ -11,9 +11,9 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
 import symjac
+from symjac._algebra.record import recording
 from symjac._cost import cost
 from symjac._engine.interpreter import registered
-from symjac._record import recording
 
 twice_p = Primitive("twice")
 twice_p.def_impl(lambda x: 2 * x)

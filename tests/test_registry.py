@@ -13,8 +13,8 @@ from jax import lax
 from rule_cases import backwards, case
 
 import symjac
+from symjac._algebra.record import recording
 from symjac._engine.interpreter import registered
-from symjac._record import recording
 
 FILES = ("elementwise", "layout", "contraction", "indexing", "windows", "control_flow")
 

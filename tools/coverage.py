@@ -29,8 +29,8 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 from rule_cases import Case, backwards, case  # noqa: E402
 
 import symjac  # noqa: E402
+from symjac._algebra.record import recording  # noqa: E402
 from symjac._engine.interpreter import registered  # noqa: E402
-from symjac._record import recording  # noqa: E402
 
 FILES = ("elementwise", "layout", "contraction", "indexing", "windows", "control_flow")
 LOOPS_AND_CALLS = ("scan", "while", "cond", "jit", "remat2", "custom_jvp_call", "dynamic_slice", "slice", "gather")

@@ -22,8 +22,8 @@ from symjac._algebra.align import Alignment, align
 from symjac._algebra.factor import Factor, add, common_dtype, contract, multiply, scalar
 from symjac._algebra.index_map import Indexed, Label, plain, union
 from symjac._algebra.materialise import assemble
+from symjac._algebra.record import is_recording, note
 from symjac._algebra.tangent import StructuredTangent, Term
-from symjac._record import is_recording, note
 
 # Where entries are kept, a sum may grow to so many terms.
 _MOST_TERMS_WITH_ENTRIES = 64

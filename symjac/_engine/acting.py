@@ -21,8 +21,8 @@ from symjac._algebra.align import align
 from symjac._algebra.factor import Factor, cast, common_dtype, contract
 from symjac._algebra.index_map import Affine, IndexMap, Label, is_static, plain, spread, union
 from symjac._algebra.merge import densify
+from symjac._algebra.record import note
 from symjac._algebra.tangent import StructuredTangent, Term, pull
-from symjac._record import note
 
 # A selection matrix up to this many elements is a constant of the program; a larger one is computed.
 _MOST_CONSTANT = 4096

@@ -23,6 +23,7 @@ from symjac import _compat
 from symjac._algebra.describe import describe
 from symjac._algebra.materialise import materialise as _materialise
 from symjac._algebra.merge import compact, settle
+from symjac._algebra.record import is_recording, recorded, result_scope, values_scope
 from symjac._algebra.tangent import StructuredTangent, identity, zero
 from symjac._engine.dense import map_over_basis, map_program
 from symjac._engine.linearity import is_linear_equation
@@ -30,7 +31,6 @@ from symjac._engine.mixing import kind_of, mixing_equations
 from symjac._engine.program import LinearProgram
 from symjac._engine.sharing import sharing
 from symjac._engine.static import evaluate
-from symjac._record import is_recording, recorded, result_scope, values_scope
 from symjac._types import aval_of
 
 Rule = Callable[..., Any]

@@ -17,10 +17,10 @@ import jax.numpy as jnp
 from jax import lax
 from jax.extend.core import Jaxpr
 
+from symjac._algebra.record import recording_apart
 from symjac._algebra.tangent import StructuredTangent, identity
 from symjac._engine.acting import Action, Operand, act, cast_action
 from symjac._engine.interpreter import interpret
-from symjac._record import recording_apart
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,10 @@ from jax.core import eval_jaxpr
 from jax.extend.core import Jaxpr, Literal
 
 from symjac import _compat
+from symjac._algebra.record import Record, recording_apart
 from symjac._algebra.tangent import StructuredTangent, zero
 from symjac._engine.carry import Emptier, Hole, filled
 from symjac._engine.interpreter import interpret
-from symjac._record import Record, recording_apart
 from symjac._types import aval_of
 
 

@@ -16,10 +16,18 @@ from jax.core import eval_jaxpr
 from jax.extend.core import Jaxpr
 
 from symjac import _compat
+from symjac._algebra.record import (
+    DIRECTION_SCOPE,
+    RESULT_SCOPE,
+    SCOPE,
+    VALUES_SCOPE,
+    Record,
+    direction_scope,
+    recording,
+)
 from symjac._cost import Cost, equation_cost, sizes
 from symjac._engine.interpreter import materialise, push_basis
 from symjac._engine.program import TracedFunction, eager_forward_program, replaced, trace
-from symjac._record import DIRECTION_SCOPE, RESULT_SCOPE, SCOPE, VALUES_SCOPE, Record, direction_scope, recording
 from symjac._report.report import Explanation, Row, advice
 from symjac._result.classify import structure_of
 from symjac._result.linearize import _evaluate, _jacobian

@@ -13,6 +13,7 @@ from jax import Array
 from jax.extend.core import ClosedJaxpr
 
 from symjac import _compat, rules
+from symjac._algebra.record import direction_scope
 from symjac._engine.chunks import ChunkSize, chunk_for, peak_bytes, push_in_chunks
 from symjac._engine.interpreter import materialise, push_basis
 from symjac._engine.program import (
@@ -29,7 +30,6 @@ from symjac._engine.program import (
     trace,
 )
 from symjac._memo.calls import NeedsValuesError
-from symjac._record import direction_scope
 from symjac._transforms.directions import cheapest, may_turn, own_unless_dear
 from symjac._transforms.symmetry import symmetric
 

@@ -10,12 +10,12 @@ from jax import lax
 from jax.extend.core import Primitive
 
 from symjac import _compat
+from symjac._algebra.record import keep_records
 from symjac._algebra.tangent import StructuredTangent, zero
 from symjac._engine.carry import fitted, framed, grown
 from symjac._engine.dependence import through
 from symjac._engine.interpreter import interpret, register
 from symjac._engine.subprogram import Subprogram, interpret_all, subprogram
-from symjac._record import keep_records
 
 
 def defcall(primitive: Primitive) -> None:

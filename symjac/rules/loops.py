@@ -18,12 +18,12 @@ from symjac._algebra.factor import Factor, contract
 from symjac._algebra.index_map import Affine, Indexed, IndexMap, Label, is_static, plain, union
 from symjac._algebra.merge import add_tangents, add_terms, densify
 from symjac._algebra.reading import solve
+from symjac._algebra.record import keep_records
 from symjac._algebra.tangent import StructuredTangent, Term, zero
 from symjac._engine.carry import Emptier, as_it_comes, filled, fitted, frame_avals, framed, grown, is_frame, same
 from symjac._engine.dependence import through, through_scan, through_while
 from symjac._engine.interpreter import interpret, register, settle_tangent
 from symjac._engine.subprogram import Subprogram, abstract, count_equations, interpret_all, subprogram
-from symjac._record import keep_records
 
 # A scan of at most so many steps is unrolled, where its body has at most so many equations for each of them.
 _MOST_UNROLLED_STEPS = 4
