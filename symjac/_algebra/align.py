@@ -107,6 +107,39 @@ def align(terms: Sequence[Term], dense: Sequence[int] = ()) -> Alignment:
     matcher = _Matcher(terms)
     rank = len(terms[0].axes)
     joined = [None if i in dense else matcher.match([term.axes[i] for term in terms]) for i in range(rank)]
+    return _alignment(terms, matcher, joined)
+
+
+def align_within(terms: Sequence[Term], room: int) -> Alignment | None:
+    """What the terms share, or None where the join has more elements than there is room for.
+
+    Most pairs of terms are told apart at the first axes that differ, which is what this is for.
+    """
+    matcher = _Matcher(terms)
+    joined = []
+    size = 1
+    for maps in zip(*(term.axes for term in terms), strict=True):
+        known = matcher.count
+        found = matcher.match(maps)
+        if found is None:
+            low, high = _reach(maps)
+            size *= high - low
+        elif matcher.count > known:
+            size *= math.prod(max(each.size for each in labels) for labels in _fresh(matcher, known))
+        if size > room:
+            return None
+        joined.append(found)
+    alignment = _alignment(terms, matcher, joined)
+    return alignment if alignment.size <= room else None
+
+
+def _fresh(matcher: _Matcher, known: int) -> list[list[Label]]:
+    """The labels of the terms for each joined label from a number on."""
+    numbers = range(known, matcher.count)
+    return [[label for own in matcher.names for label, (m, _) in own.items() if m == n] for n in numbers]
+
+
+def _alignment(terms: Sequence[Term], matcher: _Matcher, joined: Sequence[Any]) -> Alignment:
     lows = [
         min(own[each][1] for own in matcher.names for each in own if own[each][0] == n) for n in range(matcher.count)
     ]

@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import jax.numpy as jnp
@@ -39,12 +40,12 @@ class Affine:
     offset: int
     strides: tuple[tuple[Label, int], ...]
 
-    @property
+    @cached_property
     def labels(self) -> tuple[Label, ...]:
         """The labels that the position depends on."""
         return tuple(label for label, _ in self.strides)
 
-    @property
+    @cached_property
     def is_plain(self) -> bool:
         """Whether the axis is one label, one to one."""
         return (

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from symjac._algebra.align import Alignment, align
+from symjac._algebra.align import Alignment, align, align_within
 from symjac._algebra.factor import Factor, add, common_dtype, contract, multiply, scalar
 from symjac._algebra.index_map import Indexed, Label, plain, union
 from symjac._algebra.materialise import assemble
@@ -121,10 +121,8 @@ def _merge_pair(a: Term, b: Term, dtype: Any) -> Term | None:
         return merged
     if a.is_pending or b.is_pending:
         return None
-    found = align([a, b])
-    if found.size > a.stored + b.stored or not _stores_no_zeros(found, [a, b]):
-        return None
-    return join([a, b], dtype, found)
+    found = align_within([a, b], a.stored + b.stored)
+    return join([a, b], dtype, found) if found is not None and _stores_no_zeros(found, [a, b]) else None
 
 
 def add_terms(blocks: Sequence[Sequence[Term]], dtype: Any) -> tuple[Term, ...]:

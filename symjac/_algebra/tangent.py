@@ -23,7 +23,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import cached_property, reduce
 from types import NotImplementedType
 from typing import Any
 
@@ -57,12 +57,12 @@ class Term:
     out_axes: tuple[IndexMap, ...]
     in_axes: tuple[IndexMap, ...]
 
-    @property
+    @cached_property
     def axes(self) -> tuple[IndexMap, ...]:
         """The out axes, then the in axes."""
         return self.out_axes + self.in_axes
 
-    @property
+    @cached_property
     def axis_labels(self) -> tuple[Label, ...]:
         """Every label that some axis depends on."""
         return union(axis.labels for axis in self.axes)
