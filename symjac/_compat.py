@@ -134,8 +134,8 @@ def epoch() -> object:
 
 
 def context() -> Hashable:
-    """Returns all settings that a trace depends on: precision, x64, the default device, meshes ..."""
-    return config.trace_context()
+    """Returns all settings that a trace depends on: precision, x64, the default device, meshes, random bits ..."""
+    return config.trace_context(), config.default_prng_impl.value, config.random_seed_offset.value
 
 
 def is_jit_disabled() -> bool:

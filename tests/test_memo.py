@@ -578,3 +578,79 @@ def test_what_a_function_prints_is_printed_each_time(capfd):
         jacobian(jnp.arange(4.0))
     jax.effects_barrier()
     assert capfd.readouterr().out.count("called") == 3
+
+
+def _aligned(n):
+    """A matrix of ones in memory that JAX may take as it is, without a copy."""
+    memory = np.zeros(4 * n * n + 128, np.uint8)
+    start = -memory.ctypes.data % 64
+    matrix = memory[start : start + 4 * n * n].view(np.float32).reshape(n, n)
+    matrix[:] = 1
+    return matrix
+
+
+WITH_MATRIX = {
+    "closure": lambda transform: lambda m, x: transform(lambda x: m @ x)(x),
+    "argument": lambda transform: lambda m, x: transform(lambda x, m: m @ x)(x, m),
+    "active argument": lambda transform: lambda m, x: transform(lambda x, m: m @ x, argnums=(0, 1))(x, m)[0],
+    "made inside": lambda transform: lambda m, x: transform(lambda x: jnp.asarray(m) @ x)(x),
+    "not memoised": lambda transform: lambda m, x: transform(lambda x: jnp.asarray(m) @ x, memoize=False)(x),
+    "jit": lambda transform: lambda m, x: symjac.jit(transform(lambda x: jnp.asarray(m) @ x))(x),
+}
+
+
+class TestMemoryOfNumpyArrays:
+    @pytest.mark.parametrize("way", WITH_MATRIX)
+    @pytest.mark.parametrize("transform", [symjac.jacfwd, symjac.jacobian])
+    def test_a_result_does_not_share_it(self, transform, way):
+        matrix, x = _aligned(16), jnp.ones(16)
+        results = []
+        for value in (1, 2, 3):
+            matrix[0, 0] = value
+            results.append(jax.block_until_ready(WITH_MATRIX[way](transform)(matrix, x)))
+        matrix[0, 0] = 4
+        assert [float(result[0, 0]) for result in results] == [1, 2, 3]
+        assert all(isinstance(result, jax.Array) for result in results)
+
+    def test_nor_does_a_linearisation(self):
+        matrix, x = _aligned(16), jnp.ones(16)
+        _, jacobian = symjac.linearize(lambda x: jnp.asarray(matrix) @ x, x)
+        matrix[0, 0] = 4
+        assert float(jacobian.as_matrix()[0, 0]) == 1
+
+    def test_an_array_of_the_users_is_given_back_wherever_it_is(self):
+        class Model:
+            def __init__(self, a):
+                self.a = a
+
+            def apply(self, x):
+                return self.a @ x
+
+        a, x, large = jnp.ones((16, 16)), jnp.ones(16), np.ones((100, 100))
+        model = Model(a)
+        assert symjac.jacfwd(lambda x: model.a @ x)(x) is a
+        assert symjac.jacfwd(model.apply)(x) is a
+        assert symjac.jacfwd(lambda x: a @ x + large[0, 0])(x) is a
+        assert symjac.jacfwd(lambda x: a @ x, memoize=False)(x) is a
+
+
+def test_a_deleted_array_is_not_given_back():
+    a, x = jnp.ones((3, 3)), jnp.ones(3)
+    transformed = symjac.jacfwd(lambda x: a @ x)
+    assert transformed(x) is a
+    a.delete()
+    with pytest.raises(RuntimeError, match="deleted"):
+        transformed(x)
+
+
+def test_another_generator_of_random_bits_is_noticed():
+    def f(x):
+        return x * jax.random.normal(jax.random.PRNGKey(0), x.shape)
+
+    x, transformed, before = jnp.ones(3), symjac.jacfwd(f), jax.config.jax_default_prng_impl
+    transformed(x)
+    try:
+        jax.config.update("jax_default_prng_impl", "rbg")
+        np.testing.assert_array_equal(transformed(x), jax.jacfwd(f)(x))
+    finally:
+        jax.config.update("jax_default_prng_impl", before)

@@ -136,15 +136,42 @@ def _is_free(term: Term, axis: int) -> bool:
 
 
 def _freed(term: Term, axis: int, dtype: Any) -> Term:
-    """The term with a label of its own on an out axis: what was there becomes a factor that selects."""
+    """The term with a label of its own on an out axis: what was there becomes a factor that selects.
+
+    Where no other axis depends on the label there, it is the factors that carry it which are spread along the axis.
+    """
     if _is_free(term, axis):
         return term
     own = term.out_axes[axis]
-    if own.labels:
-        note("along an axis")
     label = Label(own.size)
     out_axes = (*term.out_axes[:axis], plain(label), *term.out_axes[axis + 1 :])
+    if isinstance(own, Affine) and len(own.strides) == 1 and own.strides[0][1] > 0:
+        old = own.labels[0]
+        if (
+            old.size > 0
+            and sum(old in other.labels for other in term.axes) == 1
+            and any(old in f.labels for f in term.factors)
+        ):
+            return _spread_out(replace(term, out_axes=out_axes), own, label, dtype)
+    if own.labels:
+        note("along an axis")
     return Term((*term.factors, _selection(label, own, dtype)), out_axes, term.in_axes)
+
+
+def _spread_out(term: Term, own: Affine, label: Label, dtype: Any) -> Term:
+    """The term whose factors that carry the label of a map are one, padded to the axis that the map leads into."""
+    ((old, stride),) = own.strides
+    carrying = [factor for factor in term.factors if old in factor.labels]
+    rest = tuple(factor for factor in term.factors if old not in factor.labels)
+    needed = {old, *term.axis_labels, *(each for factor in rest for each in factor.labels)}
+    kept = [each for each in union(factor.labels for factor in carrying) if each in needed]
+    whole = contract(carrying, kept, common_dtype(dtype, *(factor.dtype for factor in carrying)))
+    place = whole.labels.index(old)
+    high = own.size - own.offset - stride * (old.size - 1) - 1
+    edges = [(own.offset, high, stride - 1) if i == place else (0, 0, 0) for i in range(len(whole.labels))]
+    array = lax.pad(jnp.asarray(whole.array), jnp.zeros((), whole.dtype), edges)
+    labels = tuple(label if each is old else each for each in whole.labels)
+    return replace(term, factors=(*rest, Factor(array, labels, whole.precision)))
 
 
 def _selection(label: Label, own: IndexMap, dtype: Any) -> Factor:

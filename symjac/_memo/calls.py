@@ -22,7 +22,7 @@ from jax import Array
 from jax.core import Tracer
 
 from symjac import _compat
-from symjac._memo.compiled import Program, build_program
+from symjac._memo.compiled import Program, build_program, owned, with_owned
 from symjac._memo.holders import Holder, Plan, Traced, all_holders, holder_of, memo_lock
 from symjac._memo.indices import with_known_indices
 from symjac._memo.reach import Reach, find_reach
@@ -200,7 +200,7 @@ def _call(
 ) -> Any:
     if not memoize or not can_remember(leaves):
         traced = trace()
-        return traced.finish(traced.engine(traced.closed.consts, leaves))
+        return traced.finish(_computed(traced, traced.closed.consts, leaves, fun))
     holder = holder_of(fun) if key is not None and key[-1] is not None else None
     plan = None
     if holder is not None:
@@ -251,13 +251,16 @@ def _call_traced(
     if reach is not None and not reach.unchanged():
         reach = None  # The function changed what it reaches while it was traced.
     if not are_arrays(consts):
-        return traced.finish(traced.engine(consts, leaves))
+        return traced.finish(_computed(traced, consts, leaves, fun, reach))
     structure = structural_key(traced.closed, (traced.static, placement([*consts, *leaves])), _compat.context())
     structure, known = with_known_indices(structure, consts)
     if (structure is None and reach is None) or (structure is not None and _programs.is_one_of_many(structure)):
-        return traced.finish(traced.engine(consts, leaves))  # It would be compiled again in each call.
+        return traced.finish(_computed(traced, consts, leaves, fun, reach))  # It would be compiled again in each call.
     build = functools.partial(build_program, traced.engine, consts, leaves, known=known)
     program, outputs = run_by_structure(structure, build, consts, leaves)
+    own = with_owned(program, consts, fun, reach)
+    if own is not consts:
+        consts, outputs = own, program(own, leaves)
     if holder is not None and reach is not None:
         getters = tuple(_getter(const, reach) for const in consts)
         plan = Plan(reach, getters, program, traced.finish, _compat.context(), epoch)
@@ -266,6 +269,14 @@ def _call_traced(
                 del holder.plans[next(iter(holder.plans))]
             holder.plans[key] = plan
     return traced.finish(outputs)
+
+
+def _computed(
+    traced: Traced, consts: Sequence[Any], leaves: Sequence[Any], fun: Callable[..., Any], reach: Reach | None = None
+) -> Any:
+    """Computes without a compiled program."""
+    outputs = traced.engine(consts, leaves)
+    return owned(outputs, consts, fun, reach) if can_remember(leaves) else outputs
 
 
 def run_by_structure(

@@ -15,6 +15,7 @@ from jax.extend.core import Literal
 
 from symjac import _compat
 from symjac._memo.indices import Known
+from symjac._memo.reach import Reach, made_by_trace
 from symjac._types import PyTreeDef
 
 _MAX_EMBEDDED_BYTES = 16384
@@ -84,6 +85,23 @@ class Program:
         return computed
 
 
+def owned(outputs: Any, consts: Sequence[Any], fun: Any, reach: Reach | None) -> Any:
+    """Returns a tree of outputs, arrays of JAX, where each that is a constant of the trace's own making is copied.
+
+    The function may have made it of a numpy array, and share the memory of that.
+    """
+    given = {id(output) for output in tree_util.tree_leaves(outputs)}
+    made = made_by_trace([const for const in consts if id(const) in given], fun, reach)
+    return tree_util.tree_map(lambda output: jnp.copy(output) if id(output) in made else _as_array(output), outputs)
+
+
+def with_owned(program: Program, consts: Sequence[Any], fun: Any, reach: Reach | None) -> Sequence[Any]:
+    """Returns the constants, with a copy of each that the program gives back and that is of the trace's own making."""
+    given = [consts[i] for i in program.forwarded if i is not None and i < len(consts)]
+    made = made_by_trace(given, fun, reach)
+    return [jnp.copy(const) if id(const) in made else const for const in consts] if made else consts
+
+
 def build_program(
     engine: Callable[[Sequence[Any], Sequence[Any]], Any],
     consts: Sequence[Any],
@@ -147,8 +165,11 @@ def build_program(
 
 
 def _as_array(value: Any) -> Array:
+    """A value that is handed out. The memory of a numpy array is its owner's, who may write to it: it is copied."""
     if type(value) is _compat.ArrayImpl or isinstance(value, Array):
+        if value.is_deleted():
+            raise RuntimeError(f"Array has been deleted with shape={jax.typeof(value).str_short()}.")
         return value
     if isinstance(value, bool | int | float | complex):
         return jnp.asarray(value)
-    return jax.device_put(np.asarray(value))  # Other than `jnp.asarray` this compiles nothing.
+    return jax.device_put(np.array(value))  # Other than `jnp.asarray` this compiles nothing.

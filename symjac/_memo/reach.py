@@ -12,12 +12,13 @@ import builtins
 import dataclasses
 import enum
 import functools
+import gc
 import inspect
 import operator
 import sys
 import types
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,13 +29,23 @@ from jax.core import Tracer
 from jax.custom_batching import custom_vmap
 
 from symjac import _compat
-from symjac._memo.code import MEMO_NAME, is_impure, is_installed, is_installed_module, is_own, names_of
+from symjac._memo.code import (
+    MEMO_NAME,
+    is_impure,
+    is_installed,
+    is_installed_file,
+    is_installed_module,
+    is_own,
+    names_of,
+)
 from symjac._memo.expect import Atom, Cells, Contents, Elements, Entries, Mapped, Same
 from symjac._types import PyTreeDef
 
 _MAX_DEPTH = 30
 _MAX_CHECKS = 1000
 _MAX_BYTES = 4096
+_MAX_LOOKED_AT = 100_000
+_NOT_LOOKED_INTO = (types.ModuleType, type, types.CodeType, types.FrameType, type(functools.lru_cache(len)))
 
 _ATOMS = (
     *(type(None), bool, int, float, complex, str, bytes, range, type(Ellipsis), type(NotImplemented), enum.Enum),
@@ -97,6 +108,32 @@ def find_reach(fun: Callable[..., Any], static: Any = None) -> Reach | None:
     except Exception:  # Odd user objects may raise anything from their special methods.
         return None
     return Reach(tuple(walker.nodes), walker.arrays)
+
+
+def made_by_trace(consts: Sequence[Any], fun: Any, reach: Reach | None) -> set[int]:
+    """The ids of the constants, of those given, that are JAX's arrays and that the function does not hold.
+
+    They were made while it was traced. What the function reaches is known, but for what is mutable and for functions
+    under jit: there references are followed.
+    """
+    known = {} if reach is None else reach.arrays
+    arrays = {id(const) for const in consts if isinstance(const, jax.Array)}
+    arrays -= {id(const) for const in consts if id(const) in known and known[id(const)]() is const}
+    seen: set[int] = set()
+    found: list[Any] = [fun]
+    while found and not seen >= arrays and len(seen) < _MAX_LOOKED_AT:
+        referents = [each for each in gc.get_referents(*found) if not _belongs_to_library(each)]
+        fresh = {id(each): each for each in referents if id(each) not in seen}
+        seen |= fresh.keys()
+        found = list(fresh.values())
+    return arrays - seen
+
+
+def _belongs_to_library(value: Any) -> bool:
+    """Whether a value leads to what libraries hold, such as the caches that hold what was traced."""
+    if isinstance(value, types.FunctionType):
+        return is_installed_file(value.__code__.co_filename)
+    return isinstance(value, _NOT_LOOKED_INTO)
 
 
 class _Walker:
