@@ -124,12 +124,12 @@ def _columns(term: Term, axes: Sequence[int]) -> int:
     """How many columns the function is applied to for a term, times the batch."""
     acted = union(term.out_axes[i].labels for i in axes)
     touched = union(f.labels for f in term.factors if set(f.labels) & set(acted))
-    if all(_is_free(term, i) for i in axes):
+    if all(is_free(term, i) for i in axes):
         return math.prod(label.size for label in touched if label not in acted)
     return math.prod(label.size for label in union([touched, acted]))
 
 
-def _is_free(term: Term, axis: int) -> bool:
+def is_free(term: Term, axis: int) -> bool:
     """Whether an out axis is a label of its own."""
     own = term.out_axes[axis]
     return own.is_plain and sum(own.labels[0] in other.labels for other in term.axes) == 1
@@ -140,7 +140,7 @@ def _freed(term: Term, axis: int, dtype: Any) -> Term:
 
     Where no other axis depends on the label there, it is the factors that carry it which are spread along the axis.
     """
-    if _is_free(term, axis):
+    if is_free(term, axis):
         return term
     own = term.out_axes[axis]
     label = Label(own.size)

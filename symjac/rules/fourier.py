@@ -19,7 +19,7 @@ from jax import lax
 from symjac._algebra.factor import Factor, scalar
 from symjac._algebra.index_map import Indexed, Label, plain, spread
 from symjac._algebra.tangent import StructuredTangent, Term
-from symjac._engine.acting import Action, act, cast_action
+from symjac._engine.acting import Action, act, cast_action, is_free
 from symjac._engine.interpreter import register
 
 _UNDONE = {
@@ -99,13 +99,11 @@ def _remembered(
 
 def _waves_along(term: Term, axis: int, kind: lax.FftType, length: int) -> Factor | None:
     """The factor of waves along an axis that a transform back meets."""
-    own = term.out_axes[axis]
-    for factor in term.factors if own.is_plain else ():
+    for factor in term.factors if is_free(term, axis) else ():
         waves = _origin(factor)
-        if waves is None or waves.length != length or waves.kind != _UNDONE.get(kind):
-            continue
-        if factor.labels[waves.axis] is own.labels[0] and own.size == factor.labels[waves.axis].size:
-            return factor
+        if waves is not None and waves.length == length and waves.kind == _UNDONE.get(kind):
+            if factor.labels[waves.axis] is term.out_axes[axis].labels[0]:
+                return factor
     return None
 
 
