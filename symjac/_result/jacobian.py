@@ -264,10 +264,10 @@ class Jacobian(eqx.Module):
             TypeError: where an input or an output is not of an inexact dtype.
         """
         try:
-            from symjac._result import lineax
+            from symjac._result.lineax import to_lineax
         except ImportError as error:
             raise ImportError("Jacobian.to_lineax needs the package lineax, which is not installed.") from error
-        return lineax.to_lineax(self)
+        return to_lineax(self)
 
     def spy(self, ax: Any = None) -> Any:
         """Draws the pattern of the matrix with Matplotlib, without forming the matrix.
