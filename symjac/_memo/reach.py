@@ -44,7 +44,7 @@ from symjac._types import PyTreeDef
 _MAX_DEPTH = 30
 _MAX_CHECKS = 1000
 _MAX_BYTES = 4096
-_MAX_LOOKED_AT = 100_000
+_MAX_LOOKED_AT = 10_000
 _NOT_LOOKED_INTO = (types.ModuleType, type, types.CodeType, types.FrameType, type(functools.lru_cache(len)))
 
 _ATOMS = (
