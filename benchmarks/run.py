@@ -139,7 +139,7 @@ def ratios(rows: Sequence[Row], key: str) -> list[Row]:
         user = next(row[key] for row in own.values() if row["user"])
         best = min(row[key] for name, row in own.items() if name.startswith("jax."))
         hand = own["hand-written"][key]
-        jitted = own[UNDER_JIT][key]
+        jitted = own.get(UNDER_JIT, {}).get(key, math.nan)  # Older results have none.
         row = {"best": _ratio(ours, best), "user": _ratio(ours, user), "hand": _ratio(ours, hand)}
         row |= {"jit best": _ratio(jitted, best), "jit hand": _ratio(jitted, hand)}
         found.append({"workload": workload, "size": size, **row})
