@@ -240,3 +240,14 @@ def test_outputs_whose_rules_give_them_another_weak_type(f):
     assert list(map(jax.typeof, ours)) == list(map(jax.typeof, theirs))
     for a, b in zip(ours, theirs, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-6)
+
+
+@pytest.mark.parametrize("transform", ["jacfwd", "jacrev"])
+def test_a_convolution_of_nothing_but_padding(transform):
+    empty = jnp.zeros((1, 1, 0))
+
+    def f(kernel):
+        return lax.conv_general_dilated(empty, kernel, (1,), [(-1, 2)], lhs_dilation=(2,)) + jnp.sum(kernel)
+
+    check_against_jax(f, array(23, 1, 1, 1), transform=transform)
+    check_against_jax(lambda kernel: f(kernel)[..., :0], array(23, 1, 1, 1), transform=transform)

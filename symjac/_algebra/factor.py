@@ -93,6 +93,10 @@ class Factor:
             index = jnp.asarray(spread(index_map.index(), index_map.labels, new), jnp.int32)
             columns.append(jnp.broadcast_to(index, shape))
         rest = [axis for axis in range(len(self.labels)) if axis not in axes]
+        if not all(np.shape(self.array)[axis] for axis in axes):  # There is nothing to read.
+            shape += tuple(self.labels[axis].size for axis in rest)
+            labels = new + tuple(self.labels[axis] for axis in rest)
+            return Factor(jnp.full(shape, fill, self.array.dtype), labels, self.precision)
         safe = all(index_map.stays_inside for index_map in maps.values())
         array = lax.gather(
             jnp.asarray(self.array),
