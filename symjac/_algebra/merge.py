@@ -191,9 +191,9 @@ def compact(tangent: StructuredTangent, leaf: int) -> StructuredTangent:
     size = tangent.size * math.prod(tangent.in_shapes[leaf])
     terms = _join_clusters(_merge_all(tangent.blocks[leaf], size // _SLACK**2), tangent.dtype, slack=_SLACK)
     if len(terms) > 1:
-        found = align(terms)
         held = sum(term.stored for term in terms)
-        if found.size <= _SLACK * min(held, size // _SLACK**2):
+        found = align_within(terms, _SLACK * min(held, size // _SLACK**2))
+        if found is not None:
             terms = (join(terms, tangent.dtype, found),)
     return replace(tangent, blocks=tuple(terms if j == leaf else block for j, block in enumerate(tangent.blocks)))
 

@@ -132,7 +132,12 @@ def _columns(term: Term, axes: Sequence[int]) -> int:
 def is_free(term: Term, axis: int) -> bool:
     """Whether an out axis is a label of its own."""
     own = term.out_axes[axis]
-    return own.is_plain and sum(own.labels[0] in other.labels for other in term.axes) == 1
+    return own.is_plain and _is_alone(term, own.labels[0])
+
+
+def _is_alone(term: Term, label: Label) -> bool:
+    """Whether one axis only depends on a label."""
+    return sum(label in axis.labels for axis in term.axes) == 1
 
 
 def _freed(term: Term, axis: int, dtype: Any) -> Term:
@@ -147,11 +152,7 @@ def _freed(term: Term, axis: int, dtype: Any) -> Term:
     out_axes = (*term.out_axes[:axis], plain(label), *term.out_axes[axis + 1 :])
     if isinstance(own, Affine) and len(own.strides) == 1 and own.strides[0][1] > 0:
         old = own.labels[0]
-        if (
-            old.size > 0
-            and sum(old in other.labels for other in term.axes) == 1
-            and any(old in f.labels for f in term.factors)
-        ):
+        if old.size > 0 and _is_alone(term, old) and any(old in factor.labels for factor in term.factors):
             return _spread_out(replace(term, out_axes=out_axes), own, label, dtype)
     if own.labels:
         note("along an axis")
@@ -161,10 +162,7 @@ def _freed(term: Term, axis: int, dtype: Any) -> Term:
 def _spread_out(term: Term, own: Affine, label: Label, dtype: Any) -> Term:
     """The term whose factors that carry the label of a map are one, padded to the axis that the map leads into."""
     ((old, stride),) = own.strides
-    carrying = [factor for factor in term.factors if old in factor.labels]
-    rest = tuple(factor for factor in term.factors if old not in factor.labels)
-    needed = {old, *term.axis_labels, *(each for factor in rest for each in factor.labels)}
-    kept = [each for each in union(factor.labels for factor in carrying) if each in needed]
+    carrying, rest, kept = _apart(term, {old})
     whole = contract(carrying, kept, common_dtype(dtype, *(factor.dtype for factor in carrying)))
     place = whole.labels.index(old)
     high = own.size - own.offset - stride * (old.size - 1) - 1
@@ -237,10 +235,7 @@ def _split(
     term: Term, acted: tuple[Label, ...], batch: tuple[Label, ...], action: Action, dtype: Any
 ) -> tuple[Factor, tuple[Factor, ...]]:
     """What the function is given, and the factors that wait."""
-    touched = [f for f in term.factors if set(f.labels) & set(acted)]
-    rest = [f for f in term.factors if not set(f.labels) & set(acted)]
-    needed = {*term.axis_labels, *(label for f in rest for label in f.labels)}
-    kept = [label for label in union(f.labels for f in touched) if label in needed]
+    touched, rest, kept = _apart(term, set(acted))
     whole = [label for label in union(f.labels for f in term.factors) if label in set(term.axis_labels)]
     mixed = not action.complex_linear and any(jnp.issubdtype(f.dtype, np.complexfloating) for f in rest)
     if mixed or _count(whole, acted, batch) < _count(kept, acted, batch):
@@ -249,6 +244,14 @@ def _split(
     if jnp.issubdtype(dtype, np.complexfloating) or not jnp.issubdtype(compute, np.inexact):
         compute = dtype
     return contract(touched, kept, compute), tuple(rest)
+
+
+def _apart(term: Term, labels: set[Label]) -> tuple[list[Factor], list[Factor], list[Label]]:
+    """The factors that carry any of some labels, the others, and the labels that a product of the first ones keeps."""
+    touched = [factor for factor in term.factors if labels.intersection(factor.labels)]
+    rest = [factor for factor in term.factors if not labels.intersection(factor.labels)]
+    needed = labels.union(term.axis_labels, *(factor.labels for factor in rest))
+    return touched, rest, [label for label in union(factor.labels for factor in touched) if label in needed]
 
 
 def _count(labels: Sequence[Label], acted: Sequence[Label], batch: Sequence[Label]) -> int:

@@ -15,14 +15,14 @@ import functools
 import threading
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 from jax import Array
 from jax.core import Tracer
 
 from symjac import _compat
-from symjac._memo.compiled import Program, build_program, owned, with_owned
+from symjac._memo.compiled import Program, build_program, owned, run_owned
 from symjac._memo.holders import Holder, Plan, Traced, all_holders, holder_of, memo_lock
 from symjac._memo.indices import with_known_indices
 from symjac._memo.reach import Reach, find_reach
@@ -32,6 +32,9 @@ _MAX_PROGRAMS = 1024
 _MAX_PLANS = 32
 _MAX_VARIANTS = 8
 """The programs that are compiled where only numbers in them differ. Further ones run without being compiled."""
+
+
+Result = TypeVar("Result")
 
 
 class NeedsValuesError(Exception):
@@ -257,10 +260,7 @@ def _call_traced(
     if (structure is None and reach is None) or (structure is not None and _programs.is_one_of_many(structure)):
         return traced.finish(_computed(traced, consts, leaves, fun, reach))  # It would be compiled again in each call.
     build = functools.partial(build_program, traced.engine, consts, leaves, known=known)
-    program, outputs = run_by_structure(structure, build, consts, leaves)
-    own = with_owned(program, consts, fun, reach)
-    if own is not consts:
-        consts, outputs = own, program(own, leaves)
+    program, (consts, outputs) = run_by_structure(structure, build, run_owned(consts, leaves, fun, reach))
     if holder is not None and reach is not None:
         getters = tuple(_getter(const, reach) for const in consts)
         plan = Plan(reach, getters, program, traced.finish, _compat.context(), epoch)
@@ -280,34 +280,34 @@ def _computed(
 
 
 def run_by_structure(
-    structure: StructuralKey | None, build: Callable[[], Program], consts: Sequence[Any], leaves: Sequence[Any]
-) -> tuple[Program, list[Array]]:
-    """Returns the program of a structure, and its outputs.
+    structure: StructuralKey | None, build: Callable[[], Program], run: Callable[[Program], Result]
+) -> tuple[Program, Result]:
+    """Returns the program of a structure, and what running it gave.
 
     Where there is none it is built. Its first run, which compiles it, is one thread's alone.
     """
     if structure is None:
         _counts["misses"] += 1
         program = build()
-        return program, program(consts, leaves)
+        return program, run(program)
     _drop_stale(_compat.epoch())
     slot = _programs.slot(structure)
     program = slot.program
     if program is not None:
         _counts["structural_hits"] += 1
-        return program, program(consts, leaves)
+        return program, run(program)
     with slot.lock:
         if slot.program is not None:
             _counts["structural_hits"] += 1
-            return slot.program, slot.program(consts, leaves)
+            return slot.program, run(slot.program)
         _counts["misses"] += 1
         try:
             program = build()
-            outputs = program(consts, leaves)
+            result = run(program)
             slot.program = program
         finally:
             _programs.drop(structure, slot)
-        return program, outputs
+        return program, result
 
 
 _last_epoch: list[object] = [None]
@@ -336,10 +336,8 @@ def placement(arrays: Sequence[Any]) -> tuple[Any, ...]:
 
 def _getter(const: Any, reach: Reach) -> Callable[[], Any]:
     """Returns a function that gives a constant: it is held only where the function does not reach it."""
-    known = reach.arrays.get(id(const))
-    if known is not None and known() is const:
-        return known
-    return functools.partial(_identity, const)
+    known = reach.reference_to(const)
+    return functools.partial(_identity, const) if known is None else known
 
 
 def _identity(value: Any) -> Any:

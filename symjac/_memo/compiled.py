@@ -95,11 +95,21 @@ def owned(outputs: Any, consts: Sequence[Any], fun: Any, reach: Reach | None) ->
     return tree_util.tree_map(lambda output: jnp.copy(output) if id(output) in made else _as_array(output), outputs)
 
 
-def with_owned(program: Program, consts: Sequence[Any], fun: Any, reach: Reach | None) -> Sequence[Any]:
-    """Returns the constants, with a copy of each that the program gives back and that is of the trace's own making."""
-    given = [consts[i] for i in program.forwarded if i is not None and i < len(consts)]
-    made = made_by_trace(given, fun, reach)
-    return [jnp.copy(const) if id(const) in made else const for const in consts] if made else consts
+def run_owned(
+    consts: Sequence[Any], leaves: Sequence[Any], fun: Any, reach: Reach | None
+) -> Callable[[Program], tuple[Sequence[Any], Any]]:
+    """Returns what runs a program, and gives the constants that it ran with and the outputs.
+
+    The constants hold a copy of each that the program gives back and that is of the trace's own making.
+    """
+
+    def run(program: Program) -> tuple[Sequence[Any], Any]:
+        given = [consts[i] for i in program.forwarded if i is not None and i < len(consts)]
+        made = made_by_trace(given, fun, reach)
+        own = [jnp.copy(const) if id(const) in made else const for const in consts] if made else consts
+        return own, program(own, leaves)
+
+    return run
 
 
 def build_program(

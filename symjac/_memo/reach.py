@@ -81,6 +81,11 @@ class Reach:
     nodes: tuple[Cells | Mapped, ...]
     arrays: Mapping[int, weakref.ref[Any]]
 
+    def reference_to(self, array: Any) -> weakref.ref[Any] | None:
+        """The weak reference to an array among it, or None."""
+        known = self.arrays.get(id(array))
+        return known if known is not None and known() is array else None
+
     def unchanged(self) -> bool:
         """Whether all of it is still the same."""
         try:
@@ -116,9 +121,11 @@ def made_by_trace(consts: Sequence[Any], fun: Any, reach: Reach | None) -> set[i
     They were made while it was traced. What the function reaches is known, but for what is mutable and for functions
     under jit: there references are followed.
     """
-    known = {} if reach is None else reach.arrays
-    arrays = {id(const) for const in consts if isinstance(const, jax.Array)}
-    arrays -= {id(const) for const in consts if id(const) in known and known[id(const)]() is const}
+    arrays = {
+        id(const)
+        for const in consts
+        if isinstance(const, jax.Array) and (reach is None or reach.reference_to(const) is None)
+    }
     seen: set[int] = set()
     found: list[Any] = [fun]
     while found and not seen >= arrays and len(seen) < _MAX_LOOKED_AT:

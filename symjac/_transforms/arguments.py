@@ -88,7 +88,7 @@ def as_array(leaf: Any) -> Array:
         TypeError: where it is neither.
     """
     jax.typeof(leaf)
-    return jnp.asarray(np.array(leaf) if type(leaf) is np.ndarray else leaf)  # A copy: its owner may write to it.
+    return jnp.asarray(np.array(leaf) if isinstance(leaf, np.ndarray) else leaf)  # A copy: its owner may write to it.
 
 
 def static_key(leaf: Any) -> Hashable | None:

@@ -18,7 +18,7 @@ from symjac import _compat
 from symjac._engine.hoist import hoisted
 from symjac._memo.calls import NeedsValuesError, are_arrays, are_like, can_remember, placement, run_by_structure
 from symjac._memo.code import MEMO_NAME
-from symjac._memo.compiled import Program, build_program, with_owned
+from symjac._memo.compiled import Program, build_program, run_owned
 from symjac._memo.indices import Known, with_known_indices
 from symjac._memo.structure import StructuralKey, structural_key
 
@@ -117,12 +117,10 @@ class Jitted:
                 build, structure, consts, finish = traced
                 context, epoch = _compat.context(), _compat.epoch()
                 try:
-                    program, outputs = run_by_structure(structure, build, consts, flat)
+                    run = run_owned(consts, flat, self.__wrapped__, None)
+                    program, (consts, outputs) = run_by_structure(structure, build, run)
                 except NeedsValuesError:
                     continue
-                own = with_owned(program, consts, self.__wrapped__, None)
-                if own is not consts:
-                    consts, outputs = own, program(own, flat)
                 self._compiled[key] = _Compiled(program, consts, finish, context, epoch)
                 return finish(outputs)
         self._compiled[key] = None

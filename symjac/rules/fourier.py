@@ -78,8 +78,8 @@ def _along(x: StructuredTangent, axis: int, kind: lax.FftType, length: int) -> S
         size, dtype = length // 2 + 1, np.result_type(x.dtype, np.complex64)
     elif kind == lax.FftType.IRFFT:
         dtype, complex_linear = np.dtype(np.float64 if x.dtype == np.complex128 else np.float32), False
-    function = cast_action(transform, x.dtype)
-    return act(x, Action(function, (axis,), (size,), (), True, dtype, complex_linear), of_term)
+    options: dict[str, Any] = {"columns_first": True, "dtype": dtype, "complex_linear": complex_linear}
+    return act(x, Action(cast_action(transform, x.dtype), (axis,), (size,), **options), of_term)
 
 
 def _remembered(
