@@ -43,7 +43,8 @@ def test_an_hourglass_is_accumulated_from_its_neck():
 @HAND_WRITTEN
 def test_no_more_arithmetic_than_a_hand_written_jacobian(program):
     ours, theirs = flops(symjac.jacfwd(program.function), *program.args), flops(program.jacobian, *program.args)
-    assert ours <= 1.3 * theirs, f"{ours:.4g} flops, {ours / theirs:.2f} times the hand-written Jacobian's"
+    looked_at = jax.eval_shape(program.jacobian, *program.args).size  # A select, where the other one scatters.
+    assert ours <= 1.3 * theirs + looked_at, f"{ours:.4g} flops, {theirs:.4g} in the hand-written Jacobian"
 
 
 @HAND_WRITTEN

@@ -14,8 +14,9 @@ from jax import lax
 from symjac._algebra.factor import Factor
 from symjac._algebra.index_map import IndexMap
 from symjac._algebra.pieces import Piece, piece_of
+from symjac._algebra.select import select_of, sum_of_selects
 from symjac._algebra.tangent import StructuredTangent
-from symjac._algebra.write import Updates, add_block, gather_small, scatter, select_form, updates_of, write_selects
+from symjac._algebra.write import Updates, add_block, gather_small, join_blocks, scatter, updates_of
 
 # Up to this many elements a result with several pieces is read from a list of its values by one gather.
 _SMALL = 512
@@ -23,8 +24,11 @@ _SMALL = 512
 _SMALL_BLOCK = 64
 # More selects than this over the whole result cost more than scattering a few values.
 _MOST_SELECTS = 8
+# A loop over an axis shorter than this is not vectorised.
+_SHORT_AXIS = 8
 # To scatter one entry takes about as long as to look at this many in an elementwise loop.
 _SCATTER_COST = 64
+_SCATTER_COST_ON_BASE = 16
 
 
 def materialise(tangent: StructuredTangent, leaf: int, *, transposed: bool = False) -> Any:
@@ -50,8 +54,6 @@ def assemble(
     axes: Sequence[Sequence[IndexMap]],
     shape: Sequence[int],
     dtype: Any,
-    *,
-    in_loop: bool = False,
 ) -> Any:
     """The sum of terms as a dense array of the given shape.
 
@@ -60,7 +62,6 @@ def assemble(
         axes: The axes of each term.
         shape: The shape of the result.
         dtype: Its dtype.
-        in_loop: Whether it is computed in each step of a loop, where the whole result is written anyway.
     """
     shape, dtype = tuple(shape), np.dtype(dtype)
     if not factors or 0 in shape:
@@ -73,31 +74,38 @@ def assemble(
         base = lax.add(jnp.asarray(base), jnp.asarray(values))
     if not rest:
         return base if not isinstance(base, np.ndarray | np.generic) else jnp.asarray(base)
+    joined = join_blocks(rest, shape, dtype) if base is None else None
+    if joined is not None:
+        return joined
+    if _prefers_selects(rest, shape, has_base=base is not None):
+        selects = [select for select in map(select_of, rest) if select is not None]
+        if len(selects) == len(rest):
+            total = sum_of_selects(selects, shape, dtype)
+            return total if base is None else lax.add(jnp.asarray(base), total)
     if base is None and math.prod(shape) <= _SMALL and len(rest) > 1:
         small = gather_small(rest, shape, dtype)
         if small is not None:
             return small
-    if _prefers_selects(rest) or (in_loop and _are_many(rest, shape)):
-        forms = [form for form in map(select_form, rest) if form is not None]
-        if len(forms) == len(rest):
-            return write_selects(base if base is None else jnp.asarray(base), forms, shape, dtype)
     return _write(base, rest, shape, dtype)
 
 
-def _prefers_selects(pieces: Sequence[Piece]) -> bool:
+def _prefers_selects(pieces: Sequence[Piece], shape: Sequence[int], *, has_base: bool) -> bool:
     """Whether selects are the better way to write the pieces.
 
-    They are one loop over the result, follow its shards and compile fast; on one CPU a scatter touches fewer entries.
+    They are one loop over the result, which compiles fast and follows the shards of the values. On one CPU a scatter
+    touches fewer entries, which counts most where the others are there already, and copies a window at once where the
+    loop would be over a short axis.
     """
-    if len(jax.devices()) == 1 and jax.default_backend() == "cpu":
-        return len(pieces) == 1 and not pieces[0].windows
-    return len(pieces) <= _MOST_SELECTS
-
-
-def _are_many(pieces: Sequence[Piece], shape: Sequence[int]) -> bool:
-    """Whether to scatter the entries of the pieces takes longer than one more look at each entry of the result."""
+    if len(pieces) > _MOST_SELECTS:
+        return False
+    if len(jax.devices()) > 1 or jax.default_backend() != "cpu":
+        return True
+    if len(pieces) == 1 and pieces[0].windows and not pieces[0].is_block and shape[-1] < _SHORT_AXIS:
+        return False
     entries = sum(int(np.size(piece.values)) for piece in pieces)
-    return len(pieces) <= _MOST_SELECTS and entries * _SCATTER_COST >= math.prod(shape)
+    if has_base:
+        return entries * _SCATTER_COST_ON_BASE >= math.prod(shape)
+    return entries * _SCATTER_COST >= math.prod(shape) or (len(pieces) == 1 and not pieces[0].windows)
 
 
 def _write(base: Any, pieces: Sequence[Piece], shape: tuple[int, ...], dtype: Any) -> Any:

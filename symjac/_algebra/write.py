@@ -1,9 +1,9 @@
-"""Writing pieces into the dense result: blocks, one scatter for each kind of window, fused selects, or one gather."""
+"""Writing pieces into the dense result: blocks, one scatter for each kind of window, or one gather."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,6 +32,31 @@ def add_block(base: Any, piece: Piece, filled: list[list[tuple[int, int]]] | Non
     if not disjoint:
         values = lax.add(lax.slice(base, starts, [high for _, high in rectangle]), values)
     return lax.dynamic_update_slice(base, values, [np.int32(start) for start in starts])
+
+
+def join_blocks(pieces: Sequence[Piece], shape: tuple[int, ...], dtype: Any) -> Any | None:
+    """Blocks that lie side by side along one axis, with zeros between them; None where they do not."""
+    if not all(piece.is_block for piece in pieces):
+        return None
+    rectangles = [piece.rectangle for piece in pieces]
+    axes = [i for i, n in enumerate(shape) if any(r[i] != (0, n) for r in rectangles)]
+    if len(axes) != 1:
+        return None
+    (axis,) = axes
+    parts, end = [], 0
+    for piece, rectangle in sorted(zip(pieces, rectangles, strict=True), key=lambda pair: pair[1][axis]):
+        low, high = rectangle[axis]
+        if low < end:
+            return None
+        parts.extend([_gap(shape, axis, low - end, dtype)] if low > end else [])
+        parts.append(cast(jnp.asarray(piece.values), dtype))
+        end = high
+    parts.extend([_gap(shape, axis, shape[axis] - end, dtype)] if end < shape[axis] else [])
+    return lax.concatenate(parts, axis)
+
+
+def _gap(shape: tuple[int, ...], axis: int, size: int, dtype: Any) -> Any:
+    return jnp.zeros((*shape[:axis], size, *shape[axis + 1 :]), dtype)
 
 
 @dataclass(frozen=True)
@@ -110,67 +135,6 @@ def _index(axis: IndexMap, labels: tuple[Label, ...]) -> Any:
         return total
     index = spread(axis.index(), axis.labels, labels)
     return np.broadcast_to(index, shape) if is_static(index) else jnp.broadcast_to(index.astype(jnp.int32), shape)
-
-
-def select_form(piece: Piece) -> tuple[Any, Any] | None:
-    """The values of a piece stretched over the result, and where they count: to be written by one fused select.
-
-    It can be given where each label that needs index arrays runs along one axis, by steps of one, and the positions in
-    the other axes depend on it alone.
-
-    Returns:
-        Values and a mask (True where it is everywhere), which broadcast against the result; or None.
-    """
-    primary: dict[Label, int] = {}
-    for i, axis in enumerate(piece.axes):
-        if isinstance(axis, Affine) and len(axis.strides) == 1 and axis.strides[0][1] == 1 and axis.stays_inside:
-            primary.setdefault(axis.labels[0], i)
-    rest = [i for i in range(len(piece.axes)) if i not in piece.windows and i not in primary.values()]
-    if any(label not in primary for label in piece.complex_labels):
-        return None
-    if any(len(piece.axes[i].labels) > 1 for i in rest):
-        return None
-    shape = tuple(axis.size for axis in piece.axes)
-    values, order = jnp.asarray(piece.values), [primary[label] for label in piece.complex_labels] + list(piece.windows)
-    values = lax.transpose(values, np.argsort(order).tolist())
-    padding = []
-    for place, i in enumerate(sorted(order)):
-        low = piece.start(i)
-        padding.append((low, shape[i] - low - values.shape[place], 0))
-    if any(low or high for low, high, _ in padding):
-        values = lax.pad(values, np.zeros((), values.dtype), padding)
-    mask: Any = True
-    for i in rest:
-        mask = _meets(piece, i, primary, shape) if mask is True else mask & _meets(piece, i, primary, shape)
-    return lax.expand_dims(values, [i for i in range(len(shape)) if i not in order]), mask
-
-
-def _meets(piece: Piece, i: int, primary: Mapping[Label, int], shape: tuple[int, ...]) -> Any:
-    """Where the position in axis `i` is the one that its label gives."""
-    axis = piece.axes[i]
-    own = lax.broadcasted_iota(np.int32, [n if k == i else 1 for k, n in enumerate(shape)], i)
-    if not axis.labels:
-        return own == jnp.asarray(axis.index(), jnp.int32)  # may be traced
-    other = primary[axis.labels[0]]
-    low = piece.start(other)
-    wide = [n if k == other else 1 for k, n in enumerate(shape)]
-    if isinstance(axis, Affine):
-        stride = axis.strides[0][1]
-        return own == np.int32(stride) * lax.broadcasted_iota(np.int32, wide, other) + np.int32(
-            axis.offset - stride * low
-        )
-    index = jnp.asarray(axis.index(), jnp.int32)
-    padded = lax.pad(index, np.int32(-1), [(low, shape[other] - low - index.shape[0], 0)])
-    return own == lax.reshape(padded, wide)
-
-
-def write_selects(base: Any, forms: Sequence[tuple[Any, Any]], shape: tuple[int, ...], dtype: Any) -> Any:
-    """Adds pieces by selects, which one loop over the result computes and which follow the shards of their values."""
-    for values, mask in forms:
-        wide = jnp.broadcast_to(cast(values, dtype), shape)
-        chosen = wide if mask is True else lax.select(jnp.broadcast_to(mask, shape), wide, lax.full_like(wide, 0))
-        base = chosen if base is None else lax.add(base, chosen)
-    return base
 
 
 def gather_small(pieces: Sequence[Piece], shape: tuple[int, ...], dtype: Any) -> Any | None:

@@ -251,7 +251,7 @@ def _fitted(terms: Sequence[Term], frame: Term, dtype: Any) -> Any:
     order = [view.labels[0] for view in found.views[0]]
     places = [order.index(label) for label in labels]
     views = [tuple(view[i] for i in places) for view in found.views[1:]]
-    return assemble([term.factors for term in terms], views, shape, dtype, in_loop=True)
+    return assemble([term.factors for term in terms], views, shape, dtype)
 
 
 def as_it_comes(frame: StructuredTangent, tangent: StructuredTangent) -> StructuredTangent:

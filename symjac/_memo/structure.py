@@ -123,7 +123,7 @@ def canonical(value: Any) -> Hashable:
         return (kind, canonical((value.start, value.stop, value.step)))
     if isinstance(value, np.ndarray | np.generic):
         return _constant(value)
-    if isinstance(value, _HASHABLE) and kind.__module__.startswith(("jax", "numpy")):
+    if isinstance(value, _HASHABLE) and kind.__module__.startswith(("jax", "numpy", "ml_dtypes")):
         return value
     return _canonical_object(value, kind)
 

@@ -49,7 +49,7 @@ class Run(Protocol):
 def cheapest(run: Run, function: TracedFunction, consts: Arrays, leaves: Arrays) -> list[Array]:
     """Computes in the cheaper of the legal directions; raises what the reverse mode raises where none is legal."""
     n_in, n_out = sizes(function.active_avals), sizes(function.output_avals)
-    order = (True, False) if n_out <= n_in else (False, True)
+    order = (True, False) if n_out < n_in else (False, True)
     if not all(map(is_inexact, function.active_avals)):
         order = (True,)
     found: list[ClosedJaxpr] = []
