@@ -47,9 +47,13 @@ class Run(Protocol):
 
 
 def cheapest(run: Run, function: TracedFunction, consts: Arrays, leaves: Arrays) -> list[Array]:
-    """Computes in the cheaper of the legal directions; raises what the reverse mode raises where none is legal."""
+    """Computes in the cheaper of the legal directions; raises what the reverse mode raises where none is legal.
+
+    Where the types of inputs and outputs differ, the reverse one is tried first: it rounds as `jax.jacobian` does.
+    """
     n_in, n_out = sizes(function.active_avals), sizes(function.output_avals)
-    order = (True, False) if n_out < n_in else (False, True)
+    is_one_type = len({aval.dtype for aval in (*function.active_avals, *function.output_avals)}) == 1
+    order = (False, True) if is_one_type and n_in <= n_out else (True, False)
     if not all(map(is_inexact, function.active_avals)):
         order = (True,)
     found: list[ClosedJaxpr] = []
