@@ -26,7 +26,8 @@ _SMALL_BLOCK = 64
 _MOST_SELECTS = 8
 # A loop over an axis shorter than this is not vectorised.
 _SHORT_AXIS = 8
-# To scatter one entry takes about as long as to look at this many in an elementwise loop.
+# To scatter one entry takes about as long as to look at this many in an elementwise loop; and at so many where they
+# have to be read for that.
 _SCATTER_COST = 64
 _SCATTER_COST_ON_BASE = 16
 
@@ -74,7 +75,7 @@ def assemble(
         base = lax.add(jnp.asarray(base), jnp.asarray(values))
     if not rest:
         return base if not isinstance(base, np.ndarray | np.generic) else jnp.asarray(base)
-    joined = join_blocks(rest, shape, dtype) if base is None else None
+    joined = join_blocks(rest, shape, dtype) if base is None and _is_one_cpu() else None
     if joined is not None:
         return joined
     if _prefers_selects(rest, shape, has_base=base is not None):
@@ -98,7 +99,7 @@ def _prefers_selects(pieces: Sequence[Piece], shape: Sequence[int], *, has_base:
     """
     if len(pieces) > _MOST_SELECTS:
         return False
-    if len(jax.devices()) > 1 or jax.default_backend() != "cpu":
+    if not _is_one_cpu():
         return True
     if len(pieces) == 1 and pieces[0].windows and not pieces[0].is_block and shape[-1] < _SHORT_AXIS:
         return False
@@ -106,6 +107,10 @@ def _prefers_selects(pieces: Sequence[Piece], shape: Sequence[int], *, has_base:
     if has_base:
         return entries * _SCATTER_COST_ON_BASE >= math.prod(shape)
     return entries * _SCATTER_COST >= math.prod(shape) or (len(pieces) == 1 and not pieces[0].windows)
+
+
+def _is_one_cpu() -> bool:
+    return len(jax.devices()) == 1 and jax.default_backend() == "cpu"
 
 
 def _write(base: Any, pieces: Sequence[Piece], shape: tuple[int, ...], dtype: Any) -> Any:
