@@ -265,6 +265,14 @@ def test_the_diagonal_of_blocks_that_lead_outside():
     check(f, array(8, 5), array(9, 1))
 
 
+def test_the_diagonal_of_rows_that_are_dropped_or_belong_to_another_input():
+    def f(x, y, _):
+        rows = jnp.sin(y)[np.array([0, 0, 0])]
+        return jax.ops.segment_sum(rows, np.array([0, -3, -3]), num_segments=3) + jnp.zeros(3) * x
+
+    check(f, array(8), array(9, 1), array(10))
+
+
 def test_zero_size_axes():
     _, jacobian = symjac.linearize(lambda x: jnp.tanh(x @ jnp.ones((3, 0))), jnp.ones((4, 3)))
     assert jacobian.materialise().shape == (4, 0, 4, 3)

@@ -19,7 +19,7 @@ from symjac._result import apply
 from symjac._result.apply import compiled
 from symjac._result.classify import structure_of
 from symjac._result.entries import pattern_of, skeleton, stored_count, stored_values, traced_entries
-from symjac._result.meet import TooDenseError, diagonal_of, flattened, placed, row_gram_diagonal, same_map
+from symjac._result.meet import TooDenseError, diagonal_of, flattened, inside, placed, row_gram_diagonal, same_map
 from symjac._result.stored import Layout, has_traced_indices, unpack, with_static_indices
 
 # Norms go by the dense matrix where it has no more elements than this, or than so many times what the factors hold.
@@ -197,10 +197,11 @@ def _batch_blocks(axes: _Axes, arrays: Sequence[Any]) -> Any:
         row = []
         for j, leaf in enumerate(layout.ins):
             kept = [_with_batch_first(term, axes.outs[i], axes.ins[j]) for term in blocks[i][j]]
+            factors = [(*term.factors, *inside([term.in_axes[axes.ins[j]]])) for term in blocks[i][j]]
             shapes = ((out.shape, axes.outs[i]), (leaf.shape, axes.ins[j]))
             sizes = [[n for k, n in enumerate(shape) if k != axis] for shape, axis in shapes]
             batch = out.shape[axes.outs[i]]
-            dense = assemble([t.factors for t in blocks[i][j]], kept, (batch, *sizes[0], *sizes[1]), layout.dtype)
+            dense = assemble(factors, kept, (batch, *sizes[0], *sizes[1]), layout.dtype)
             row.append(jnp.reshape(dense, (batch, math.prod(sizes[0]), math.prod(sizes[1]))))
         rows.append(row[0] if len(row) == 1 else lax.concatenate(row, 2))
     return rows[0] if len(rows) == 1 else lax.concatenate(rows, 1)

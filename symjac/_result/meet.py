@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -106,12 +106,18 @@ def placed(term: Term, row: int, column: int, size: tuple[int, int]) -> Term | N
 def diagonal_of(terms: Sequence[Term], shape: Sequence[int], dtype: Any) -> Any:
     """The sum of the entries of terms whose out and in positions are the same, as an array of the out shape."""
     met = [found for found in map(meet, terms) if found is not None and all(label.size for label in found.labels)]
-    return assemble([term.factors for term in met], [term.out_axes for term in met], shape, dtype)
+    factors = [(*term.factors, *inside(_unlike(term.in_axes, term.out_axes))) for term in met]
+    return assemble(factors, [term.out_axes for term in met], shape, dtype)
 
 
-def _inside(index_map: IndexMap) -> Factor:
-    index = index_map.index()
-    return as_mask((index >= 0) & (index < index_map.size), index_map.labels)
+def _unlike(axes: Sequence[IndexMap], others: Sequence[IndexMap]) -> list[IndexMap]:
+    return [axis for axis, other in zip(axes, others, strict=True) if not same_map(axis, other)]
+
+
+def inside(axes: Iterable[IndexMap]) -> list[Factor]:
+    """Masks of where none of the axes is left."""
+    leaving = [(axis, axis.index()) for axis in axes if not axis.stays_inside]
+    return [as_mask((index >= 0) & (index < axis.size), axis.labels) for axis, index in leaving]
 
 
 def row_gram_diagonal(pairs: Sequence[tuple[Term, Term]], shape: Sequence[int], dtype: Any) -> Any:
@@ -133,8 +139,8 @@ def _product_at_rows(a: Term, b: Term) -> Term | None:
     met = meet(both)
     if met is None:
         return None
-    masks = [_inside(axis) for axis in met.out_axes[rank:] if not axis.stays_inside]
-    return Term((*met.factors, *masks), met.out_axes[:rank], ()).counted(met.labels)
+    factors = (*met.factors, *inside(met.out_axes[rank:]))
+    return Term(factors, met.out_axes[:rank], ()).counted(met.labels)
 
 
 def _conjugate(array: Any) -> Any:
