@@ -72,6 +72,35 @@ def bind_equation(eqn: Any, operands: Sequence[Any]) -> list[Any]:
     return list(result) if eqn.primitive.multiple_results else [result]
 
 
+def varying_as(x: jax.Array, aval: Any) -> jax.Array:
+    """Returns `x`, which inside of a `shard_map` may differ between the devices wherever a value of that type may."""
+    missing = _varying(aval) - _varying(jax.typeof(x))
+    return core.pvary(x, tuple(missing)) if missing else x
+
+
+def _varying(aval: Any) -> frozenset[str]:
+    manual = getattr(aval, "manual_axis_type", None)  # JAX 0.7 has `vma`.
+    return frozenset(getattr(aval, "vma", ()) if manual is None else manual.varying)
+
+
+def sharded_as(x: jax.Array, like: jax.Array) -> jax.Array:
+    """Returns `x` with the sharding of another array of its shape, where that is a part of the type."""
+    wanted = jax.typeof(like).sharding
+    return jax.sharding.reshard(x, wanted) if _is_explicit(wanted) and jax.typeof(x).sharding != wanted else x
+
+
+def sharded_by(x: jax.Array, spec: Sequence[Any]) -> jax.Array:
+    """Returns `x`, spread as `spec` tells where shardings are a part of the type and it is spread nowhere yet."""
+    own = jax.typeof(x).sharding
+    if not any(axis is not None for axis in spec) or any(axis is not None for axis in own.spec):
+        return x
+    return jax.sharding.reshard(x, jax.sharding.PartitionSpec(*spec)) if _is_explicit(own) else x
+
+
+def _is_explicit(sharding: Any) -> bool:
+    return any(kind == jax.sharding.AxisType.Explicit for kind in sharding.mesh.axis_types)
+
+
 def trace_of(value: Any) -> Callable[[], Any]:
     """Returns a weak reference to the trace that a value belongs to."""
     return weakref.ref(value._trace) if isinstance(value, core.Tracer) else no_trace

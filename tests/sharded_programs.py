@@ -129,6 +129,32 @@ def explicit_sharding_works(mesh: Mesh) -> None:
         assert_equal(ours, theirs)
         assert jax.typeof(ours).sharding.spec == jax.typeof(theirs).sharding.spec
 
+        batch = jax.device_put(jnp.arange(16.0 * 3).reshape(16, 3) / 48, NamedSharding(explicit, P("d", None)))
+        weights = jnp.arange(9.0).reshape(3, 3) / 9
+        for g in (lambda b: jnp.tanh(b) * 2, lambda b: b * 2, lambda b: jnp.tanh(b @ weights), lambda b: b - b**2):
+            for transform in ("jacfwd", "jacrev", "jacobian"):
+                ours, theirs = (jax.jit(getattr(module, transform)(g))(batch) for module in (symjac, jax))
+                assert_equal(ours, jax.sharding.reshard(theirs, jax.typeof(ours).sharding))
+                assert "d" in jax.typeof(ours).sharding.spec, f"{transform} is spread over no devices"
+
+
+@check
+def collectives_inside_of_shard_map(mesh: Mesh) -> None:
+    x = sharded(mesh, P("d"), 0, 32)
+    shift = [(i, (i + 1) % 8) for i in range(8)]
+    for f in (
+        lambda x: x * jax.lax.psum(jnp.sum(x), "d") + jnp.sin(x),
+        lambda x: jnp.sin(x) * jax.lax.pmean(x, "d"),
+        lambda x: jnp.sin(jax.lax.ppermute(x, "d", shift)) * x,
+        lambda x: jnp.sum(jnp.sin(jax.lax.all_gather(x, "d")), axis=0) * x,
+    ):
+        for transform in ("jacfwd", "jacrev"):
+            ours, theirs = (
+                jax.jit(jax.shard_map(getattr(module, transform)(f), mesh=mesh, in_specs=P("d"), out_specs=P("d")))(x)
+                for module in (symjac, jax)
+            )
+            assert_equal(ours, theirs)
+
 
 @check
 def shard_map_works(mesh: Mesh) -> None:

@@ -251,3 +251,13 @@ def test_a_convolution_of_nothing_but_padding(transform):
 
     check_against_jax(f, array(23, 1, 1, 1), transform=transform)
     check_against_jax(lambda kernel: f(kernel)[..., :0], array(23, 1, 1, 1), transform=transform)
+
+
+def test_a_complex_number_of_parts_that_vmap_stretches():
+    """`vmap` gives a part that it does not map an axis of size 1, and the primitive stretches it."""
+
+    def f(x):
+        return jax.vmap(lambda row: jnp.real(lax.complex(*jnp.broadcast_arrays(row, jnp.sin(x))) ** 2))(x)
+
+    check_against_jax(f, array(70, 2, 2, 1))
+    check_against_jax(lambda x: jax.vmap(lambda r: jnp.abs(lax.complex(jnp.cos(x[0]), r)))(x), array(71, 3, 2, 2))

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from symjac import _compat
 from symjac._algebra.factor import cast
 from symjac._algebra.index_map import Affine, Indexed, Label, is_static
 from symjac._algebra.pieces import Piece
@@ -144,15 +145,19 @@ def sum_of_selects(selects: Sequence[Select], shape: Sequence[int], dtype: Any) 
         narrow = [1 if k == mask.axis else n for k, n in enumerate(shape)]
         total = _masked(mask, sum_of_selects(covered, narrow, dtype), shape)
         if any(select.masks for select in selects):
-            return lax.add(total, sum_of_selects(selects, shape, dtype))
+            return _sum(total, sum_of_selects(selects, shape, dtype))
     for select in selects:
         wide = lax.broadcast_in_dim(cast(select.values, dtype), shape, select.along)
-        total = wide if total is None else lax.add(total, wide)
+        total = wide if total is None else _sum(total, wide)
     return total
+
+
+def _sum(a: Any, b: Any) -> Any:
+    return lax.add(a, _compat.sharded_as(b, a))
 
 
 def _masked(mask: Mask, values: Any, shape: Sequence[int]) -> Any:
     every = range(len(shape))
     wide = lax.broadcast_in_dim(values, shape, every)
     holds = lax.broadcast_in_dim(jnp.asarray(mask.over(shape)), shape, every)
-    return lax.select(holds, wide, lax.full_like(wide, 0))
+    return lax.select(_compat.sharded_as(holds, wide), wide, lax.full_like(wide, 0))

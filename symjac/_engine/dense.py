@@ -41,7 +41,7 @@ def map_over_basis(
     def bind(*rows: Any) -> list[Any]:
         filled = list(operands)
         for i, row in zip(places, rows, strict=True):
-            filled[i] = row
+            filled[i] = _compat.varying_as(row, eqn.invars[i].aval)
         return _compat.bind_equation(eqn, filled)
 
     if not leaves:
@@ -69,13 +69,14 @@ def map_program(jaxpr: Jaxpr, arrays: Sequence[Any], in_avals: Sequence[Any], n_
         n_values: The number of values.
     """
     in_shapes = tuple(tuple(aval.shape) for aval in in_avals)
-    zeros = [jnp.zeros(aval.shape, aval.dtype) for aval in in_avals]
+    zeros = [_compat.varying_as(jnp.zeros(aval.shape, aval.dtype), aval) for aval in in_avals]
     values = eval_jaxpr(jaxpr, (), *arrays, *zeros)[:n_values]
     leaves = [j for j in range(len(in_avals)) if 0 not in in_shapes[j]]
     found = jaxpr.outvars[n_values:]
     if not leaves:
         return [*values, *(zero(a.shape, a.dtype, in_shapes) for a in map(aval_of, found))]
-    basis = [_rows(identity(j, aval.dtype, in_shapes), leaves) for j, aval in enumerate(in_avals)]
+    seeds = [_rows(identity(j, aval.dtype, in_shapes), leaves) for j, aval in enumerate(in_avals)]
+    basis = [_compat.varying_as(seed, aval) for seed, aval in zip(seeds, in_avals, strict=True)]
     rows = jax.vmap(lambda *tangents: eval_jaxpr(jaxpr, (), *arrays, *tangents)[n_values:])(*basis)
     return [*values, *(_tangent(row, leaves, in_shapes) for row in rows)]
 

@@ -8,20 +8,22 @@ loops, or with both selects and operations that are singular somewhere, is never
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
-from jax import Array
+from jax import Array, lax
 from jax.core import eval_jaxpr
-from jax.extend.core import ClosedJaxpr, Jaxpr
+from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn
+from jax.lax import GatherScatterMode
 
 from symjac import _compat
 from symjac._cost import Cost, cost, jaxpr_cost, sizes
 from symjac._engine.interpreter import StructureLostError
 from symjac._engine.program import TracedFunction, is_inexact
 from symjac._memo.calls import NeedsValuesError
+from symjac._types import aval_of
 
 _CLEARLY_CHEAPER = 0.5
 _WORTH_TRACING_TWICE = 1e6
@@ -49,11 +51,11 @@ class Run(Protocol):
 def cheapest(run: Run, function: TracedFunction, consts: Arrays, leaves: Arrays) -> list[Array]:
     """Computes in the cheaper of the legal directions; raises what the reverse mode raises where none is legal.
 
-    Where the types of inputs and outputs differ, the reverse one is tried first: it rounds as `jax.jacobian` does.
+    The reverse one, that of `jax.jacobian`, is tried first where the two may round or be singular in other ways.
     """
     n_in, n_out = sizes(function.active_avals), sizes(function.output_avals)
     is_one_type = len({aval.dtype for aval in (*function.active_avals, *function.output_avals)}) == 1
-    order = (False, True) if is_one_type and n_in <= n_out else (True, False)
+    order = (False, True) if n_in <= n_out and is_one_type and _is_safe(function.jaxpr) else (True, False)
     if not all(map(is_inexact, function.active_avals)):
         order = (True,)
     found: list[ClosedJaxpr] = []
@@ -78,7 +80,9 @@ def may_turn(function: TracedFunction, reverse: bool) -> bool:
     n_in, n_out = sizes(function.active_avals), sizes(function.output_avals)
     own, other = (n_out, n_in) if reverse else (n_in, n_out)
     dense = own * jaxpr_cost(function.jaxpr).flops
-    return other < _CLEARLY_CHEAPER * own and dense > _WORTH_TRACING_TWICE and _is_safe(function.jaxpr)
+    if other >= _CLEARLY_CHEAPER * own or dense <= _WORTH_TRACING_TWICE or not _is_safe(function.jaxpr):
+        return False
+    return reverse or not any(map(_fills_with_nan, _equations(function.jaxpr)))
 
 
 def own_unless_dear(
@@ -113,12 +117,28 @@ def _run(closed: ClosedJaxpr, consts: Arrays, leaves: Arrays) -> list[Array]:
 
 
 def _is_safe(jaxpr: Jaxpr) -> bool:
-    names = set(_primitive_names(jaxpr))
-    return not names & _LOOPS and (not names & _SELECTS or names <= _REGULAR)
+    """Whether both modes meet the same singularities. A select of integers, such as of indices, hides none."""
+    equations = list(_equations(jaxpr))
+    names = {eqn.primitive.name for eqn in equations if any(map(_is_inexact, eqn.outvars))}
+    if any(eqn.primitive.name in _LOOPS for eqn in equations):
+        return False
+    return not names & _SELECTS or names <= _REGULAR
 
 
-def _primitive_names(jaxpr: Jaxpr) -> Any:
+def _is_inexact(variable: Any) -> bool:
+    aval = aval_of(variable)
+    return hasattr(aval, "dtype") and is_inexact(aval)
+
+
+def _fills_with_nan(eqn: JaxprEqn) -> bool:
+    """Whether forward mode has NaNs where the function reads outside, of which reverse mode does not know."""
+    if eqn.primitive is not lax.gather_p or eqn.params["fill_value"] == 0:
+        return False
+    return GatherScatterMode.from_any(eqn.params["mode"]) == GatherScatterMode.FILL_OR_DROP
+
+
+def _equations(jaxpr: Jaxpr) -> Iterator[JaxprEqn]:
     for eqn in jaxpr.eqns:
-        yield eqn.primitive.name
+        yield eqn
         for inner in _compat.inner_jaxprs(eqn.params):
-            yield from _primitive_names(inner)
+            yield from _equations(inner)

@@ -14,6 +14,7 @@ from jax.extend.core import ClosedJaxpr
 
 from symjac import _compat, rules
 from symjac._algebra.record import direction_scope
+from symjac._engine.bounds import Direction, in_place_of
 from symjac._engine.chunks import ChunkSize, chunk_for, peak_bytes, push_in_chunks
 from symjac._engine.interpreter import materialise, push_basis
 from symjac._engine.program import (
@@ -83,7 +84,9 @@ def evaluate(
 
     def run(consts: Sequence[Array], leaves: Sequence[Array], *, reverse: bool) -> list[Array]:
         options = {"as_inputs": transform.kind != "jacfwd", "chunk_size": transform.chunk_size}
-        return _derivative(function, consts, leaves, transform.with_value, reverse=reverse, **options)
+        asked_for: Direction = "forward" if transform.kind == "jacfwd" else "reverse"
+        with in_place_of(asked_for if reverse == (asked_for == "forward") else None):
+            return _derivative(function, consts, leaves, transform.with_value, reverse=reverse, **options)
 
     if transform.kind == "jacobian":
         return cheapest(run, function, consts, leaves)
@@ -263,12 +266,17 @@ def _blocks(
         for j, leaf in enumerate(inputs):
             like = leaf if as_inputs else output
             if i not in rows or j not in columns:
-                blocks.append(_typed(jnp.zeros(output.shape + leaf.shape, like.dtype), like))
-            elif reverse:
-                blocks.append(_typed(block(columns[j], rows[i]), like))
+                found = jnp.zeros(output.shape + leaf.shape, like.dtype)
             else:
-                blocks.append(_typed(block(rows[i], columns[j]), like))
+                found = block(columns[j], rows[i]) if reverse else block(rows[i], columns[j])
+            spread = _spec(output, not as_inputs) + _spec(leaf, as_inputs)
+            blocks.append(_compat.sharded_by(_typed(found, like), spread))
     return blocks
+
+
+def _spec(aval: Any, is_spread: bool) -> tuple[Any, ...]:
+    """Over which axes of the mesh JAX's Jacobian is spread along the axes of an output or of an input."""
+    return tuple(aval.sharding.spec) if is_spread else (None,) * len(aval.shape)
 
 
 def _positions(avals: Sequence[Any]) -> dict[int, int]:

@@ -17,10 +17,10 @@ from symjac._engine.interpreter import register
 
 
 def deflinear_elementwise(primitive: Primitive) -> None:
-    """Registers a primitive of one operand that leaves the tangent as it is."""
+    """Registers a primitive that leaves its tangent, or each of its tangents, as it is."""
 
-    def rule(x: StructuredTangent, **_: Any) -> StructuredTangent:
-        return x
+    def rule(*tangents: Any, **_: Any) -> Any:
+        return list(tangents) if primitive.multiple_results else tangents[0]
 
     rule.__name__ = f"_{primitive.name}_rule"
     rule.__doc__ = f"`{primitive.name}`: the tangent passes through. Keeps every structure."
@@ -181,10 +181,10 @@ def _conj_rule(x: StructuredTangent, *, input_dtype: Any) -> StructuredTangent:
 def _complex_rule(x: Any, y: Any) -> StructuredTangent:
     """J_x + i J_y: the terms of both, those of the second with the factor i. Keeps what both share."""
     dtype = np.dtype(np.complex128 if np.dtype(x.dtype) == np.float64 else np.complex64)
-    parts = [x.cast(dtype)] if isinstance(x, StructuredTangent) else []
-    if isinstance(y, StructuredTangent):
-        parts.append(y.map(lambda term: term.times(scalar(1j, dtype)), dtype=dtype))
-    return add_tangents(parts)
+    real = x.cast(dtype) if isinstance(x, StructuredTangent) else x
+    if not isinstance(y, StructuredTangent):
+        return _sum(real, y, 1)
+    return _sum(real, y.map(lambda term: term.times(scalar(1j, dtype)), dtype=dtype), 1)
 
 
 @register(lax.select_n_p, elementwise=True)

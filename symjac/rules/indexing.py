@@ -21,6 +21,7 @@ from symjac._algebra.materialise import assemble
 from symjac._algebra.merge import add_tangents, densify
 from symjac._algebra.reading import solve
 from symjac._algebra.tangent import StructuredTangent, Term, replace
+from symjac._engine.bounds import fills_with, read_mode, write_mode
 from symjac._engine.interpreter import register
 from symjac._engine.sharing import shared
 
@@ -50,7 +51,7 @@ def _gather_rule(
     """
     numbers = dimension_numbers
     batching = dict(zip(numbers.operand_batching_dims, numbers.start_indices_batching_dims, strict=True))
-    fills = GatherScatterMode.from_any(mode) == GatherScatterMode.FILL_OR_DROP
+    fills, fill_value = read_mode(mode) == GatherScatterMode.FILL_OR_DROP, fills_with(fill_value)
     spoils = fills and (fill_value is None or fill_value != 0)
     columns, collapsed = numbers.start_index_map, numbers.collapsed_slice_dims
     window = _window(x.shape, slice_sizes, indices, columns, batching, collapsed, clipped=spoils or not fills)
@@ -202,7 +203,7 @@ def _scatter_window(
     inserted = numbers.inserted_window_dims
     widths = iter(numbers.update_window_dims)
     sizes = [1 if d in inserted or d in batching else updates_shape[next(widths)] for d in range(len(shape))]
-    clipped = GatherScatterMode.from_any(mode) == GatherScatterMode.CLIP
+    clipped = write_mode(mode) == GatherScatterMode.CLIP
     return _window(shape, sizes, indices, numbers.scatter_dims_to_operand_dims, batching, inserted, clipped)
 
 

@@ -214,3 +214,41 @@ def test_static_indices_stay_affine():
 def test_jacfwd_outside_of_jit(mode):
     got = symjac.jacfwd(lambda x: x.at[OUTSIDE].get(mode=mode, fill_value=0))(M)
     np.testing.assert_array_equal(got, jax.jacfwd(lambda x: x.at[OUTSIDE].get(mode=mode, fill_value=0))(M))
+
+
+FAR = np.array([0, 1, 2, 99, -50, 3, 4, 5])
+
+
+@pytest.mark.parametrize("transform", ["jacfwd", "jacrev", "jacobian"])
+@pytest.mark.parametrize("index", [FAR, np.append(FAR, [7, 8, 9, 1]), FAR[2:5]], ids=["square", "tall", "wide"])
+@pytest.mark.parametrize("mode", [None, "clip", "fill", "promise_in_bounds"])
+def test_reads_outside_are_those_of_the_mode_that_was_asked_for(transform, index, mode):
+    """JAX's forward mode clips by default what its reverse mode drops, and the cheaper mode may stand in for either."""
+    x = array(3, 8)
+
+    def f(x, i):
+        return jnp.sin(x).at[i].get(mode=mode, fill_value=0)
+
+    def closed(x):
+        return f(x, index)
+
+    for i in (index, jnp.asarray(index)):
+        np.testing.assert_allclose(
+            getattr(symjac, transform)(f)(x, i), getattr(jax, transform)(f)(x, i), rtol=1e-5, atol=1e-6
+        )
+    np.testing.assert_allclose(getattr(symjac, transform)(closed)(x), getattr(jax, transform)(closed)(x), rtol=1e-5)
+
+
+@pytest.mark.parametrize("transform", ["jacfwd", "jacrev"])
+@pytest.mark.parametrize("mode", [None, "clip", "fill"])
+def test_reads_outside_where_the_other_mode_is_much_cheaper(transform, mode):
+    first, second = array(4, 40, 600) / 25, array(5, 600, 40) / 6
+    narrow, wide = (first, array(6, 2, 40)) if transform == "jacfwd" else (array(7, 40, 2), second)
+    index = np.arange(40) * 2 - 20
+
+    def f(x):
+        return wide @ jnp.tanh(narrow @ x).at[index].get(mode=mode, fill_value=0)
+
+    x = array(8, narrow.shape[1])
+    want = getattr(jax, transform)(f)(x)
+    np.testing.assert_allclose(getattr(symjac, transform)(f)(x), want, rtol=1e-4, atol=1e-5)
