@@ -261,3 +261,13 @@ def test_a_complex_number_of_parts_that_vmap_stretches():
 
     check_against_jax(f, array(70, 2, 2, 1))
     check_against_jax(lambda x: jax.vmap(lambda r: jnp.abs(lax.complex(jnp.cos(x[0]), r)))(x), array(71, 3, 2, 2))
+
+
+def test_a_row_of_an_axis_of_several_digits_leaves_the_nans_of_other_rows():
+    """The row was told by a mask, which does not cover the factor that holds them, and was summed over."""
+    index = np.array([-3, 2, 0, 2, -1, -1, -2, 0, 1, 2, 1, 0]).reshape(2, 3, 2)
+
+    def f(x):
+        return jnp.repeat(x * jnp.take_along_axis(x, index, 1), 2, 1)[:, 5, -1]
+
+    assert np.isfinite(check_against_jax(f, array(72, 2, 1, 2))).all()
