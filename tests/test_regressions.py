@@ -271,3 +271,20 @@ def test_a_row_of_an_axis_of_several_digits_leaves_the_nans_of_other_rows():
         return jnp.repeat(x * jnp.take_along_axis(x, index, 1), 2, 1)[:, 5, -1]
 
     assert np.isfinite(check_against_jax(f, array(72, 2, 1, 2))).all()
+
+
+COLUMNS = {
+    "sliced": lambda x: jnp.concatenate([x[:, 1:], x[:, :1]], 1),
+    "set": lambda x: jnp.zeros((2, 3)).at[:, np.array([2])].set(x[:, :1]),
+    "updated": lambda x: lax.dynamic_update_slice(jnp.zeros((2, 3)), x[:, :1], (0, 2)),
+}
+
+
+@pytest.mark.parametrize("transform", ["jacfwd", "jacrev"])
+@pytest.mark.parametrize("columns", COLUMNS.values(), ids=COLUMNS)
+def test_a_column_of_indices_that_are_all_the_same_is_counted(columns, transform):
+    """Its map became a constant, and the three reads of one entry were one."""
+    index = np.array([[0, 1, 1], [1, 0, 1], [0, 0, 1]])
+    check_against_jax(
+        lambda x: jnp.sum(jnp.take_along_axis(columns(x), index, 0)), array(73, 2, 3), transform=transform
+    )

@@ -155,6 +155,10 @@ class Term:
             tuple(compose(axis, inner, guarded) for axis in self.in_axes),
         )
 
+    def solved(self, inner: Mapping[Label, IndexMap]) -> Term:
+        """`substitute`, where a label that no axis depends on after that, by the values of a map, is summed over."""
+        return self.substitute(inner).counted([label for label in self.labels if label not in inner])
+
     def _without_axes(self, axes: Sequence[int]) -> Term:
         return replace(self, out_axes=tuple(a for i, a in enumerate(self.out_axes) if i not in axes))
 
@@ -196,7 +200,7 @@ class Term:
             if met is None:
                 return None
             inner, position, _ = met
-            term = self if not own.strides or inner.is_plain else self.substitute({own.labels[0]: inner})
+            term = self if not own.strides or inner.is_plain else self.solved({own.labels[0]: inner})
             if own.strides and inner.is_plain:
                 position = replace(position, strides=tuple((own.labels[0], s) for _, s in position.strides))
             return term._with_axis(axis, position)
@@ -205,7 +209,7 @@ class Term:
             if solved is not NotImplemented and solved[1] is None:
                 digits, _ = solved
                 is_met = all(digit.stays_inside for digit in digits.values())
-                return self.substitute(digits)._with_axis(axis, Affine(1, 0, ())) if is_met else None
+                return self.solved(digits)._with_axis(axis, Affine(1, 0, ())) if is_met else None
         if stride == 1 or (isinstance(own, Affine) and all(s % stride == 0 for _, s in own.strides)):
             if isinstance(own, Affine) and (own.offset - start) % stride == 0:
                 strides = tuple((label, s // stride) for label, s in own.strides)
@@ -251,7 +255,7 @@ class Term:
                     masks.append(equal_mask(inner[label], index_map))
                 else:
                     inner[label] = index_map
-        term = self._without_axes(list(positions)).substitute(inner)
+        term = self._without_axes(list(positions)).solved(inner)
         for mask in masks:
             term = term.zeroed(mask)
         return term

@@ -59,13 +59,13 @@ def _meet_axis(term: Term, a: IndexMap, b: IndexMap) -> Term | None:
         return _meet_affine(term, a, b)
     for own, other in ((a, b), (b, a)):
         if own.is_plain and own.labels[0] not in other.labels:
-            return term.substitute({own.labels[0]: other})
+            return term.solved({own.labels[0]: other})
     for own, other in ((a, b), (b, a)):
         if not set(own.labels) & set(other.labels):
             solved = solve(own, other)
             if solved is not NotImplemented:
                 inner, mask = solved
-                term = term.substitute(inner)
+                term = term.solved(inner)
                 return term if mask is None else term.times(mask)
     size = math.prod(label.size for label in union([a.labels, b.labels]))
     if size > _DEAREST_MASK * max(term.stored, a.size):
@@ -80,12 +80,12 @@ def _meet_affine(term: Term, a: Affine, b: Affine) -> Term | None:
             return None  # The offsets differ, or they were the same map.
         position, rest = divmod(b.offset - a.offset, c - g)
         inside = rest == 0 and 0 <= position < label.size
-        return term.substitute({label: Affine(label.size, position, ())}) if inside else None
+        return term.solved({label: Affine(label.size, position, ())}) if inside else None
     met = intersect(a, b)
     if met is None:
         return None
     t_map, u_map, _ = met
-    return term.substitute({own.labels[0]: found for own, found in ((a, t_map), (b, u_map)) if own.strides})
+    return term.solved({own.labels[0]: found for own, found in ((a, t_map), (b, u_map)) if own.strides})
 
 
 def flattened(term: Term, out_shape: Sequence[int], in_shape: Sequence[int]) -> Term:
