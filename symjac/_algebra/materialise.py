@@ -9,12 +9,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
 from symjac._algebra.factor import Factor
 from symjac._algebra.index_map import IndexMap
 from symjac._algebra.pieces import Piece, piece_of
-from symjac._algebra.select import select_of, sum_of_selects
+from symjac._algebra.select import add_alike, select_of, sum_of_selects
 from symjac._algebra.tangent import StructuredTangent
 from symjac._algebra.write import Updates, add_block, gather_small, join_blocks, scatter, updates_of
 
@@ -72,7 +71,7 @@ def assemble(
     rest = [piece for piece in pieces if not (piece.is_block and np.shape(piece.values) == shape)]
     base = whole[0] if whole else None
     for values in whole[1:]:
-        base = lax.add(jnp.asarray(base), jnp.asarray(values))
+        base = add_alike(jnp.asarray(base), jnp.asarray(values))
     if not rest:
         return base if not isinstance(base, np.ndarray | np.generic) else jnp.asarray(base)
     joined = join_blocks(rest, shape, dtype) if base is None and _is_one_cpu() else None
@@ -82,7 +81,7 @@ def assemble(
         selects = [select for select in map(select_of, rest) if select is not None]
         if len(selects) == len(rest):
             total = sum_of_selects(selects, shape, dtype)
-            return total if base is None else lax.add(jnp.asarray(base), total)
+            return total if base is None else add_alike(jnp.asarray(base), total)
     if base is None and math.prod(shape) <= _SMALL and len(rest) > 1:
         small = gather_small(rest, shape, dtype)
         if small is not None:

@@ -145,14 +145,15 @@ def sum_of_selects(selects: Sequence[Select], shape: Sequence[int], dtype: Any) 
         narrow = [1 if k == mask.axis else n for k, n in enumerate(shape)]
         total = _masked(mask, sum_of_selects(covered, narrow, dtype), shape)
         if any(select.masks for select in selects):
-            return _sum(total, sum_of_selects(selects, shape, dtype))
+            return add_alike(total, sum_of_selects(selects, shape, dtype))
     for select in selects:
         wide = lax.broadcast_in_dim(cast(select.values, dtype), shape, select.along)
-        total = wide if total is None else _sum(total, wide)
+        total = wide if total is None else add_alike(total, wide)
     return total
 
 
-def _sum(a: Any, b: Any) -> Any:
+def add_alike(a: Any, b: Any) -> Any:
+    """The sum of arrays of one shape, with the sharding of the first."""
     return lax.add(a, _compat.sharded_as(b, a))
 
 

@@ -205,11 +205,10 @@ class Term:
                 position = replace(position, strides=tuple((own.labels[0], s) for _, s in position.strides))
             return term._with_axis(axis, position)
         if count == 1 and isinstance(own, Affine):
-            solved = solve(own, Affine(own.size, start, ()))
-            if solved is not NotImplemented and solved[1] is None:
-                digits, _ = solved
-                is_met = all(digit.stays_inside for digit in digits.values())
-                return self.solved(digits)._with_axis(axis, Affine(1, 0, ())) if is_met else None
+            found = solve(own, Affine(own.size, start, ()))
+            if found is not NotImplemented and found[1] is None:
+                is_met = all(digit.stays_inside for digit in found[0].values())
+                return self.solved(found[0])._with_axis(axis, Affine(1, 0, ())) if is_met else None
         if stride == 1 or (isinstance(own, Affine) and all(s % stride == 0 for _, s in own.strides)):
             if isinstance(own, Affine) and (own.offset - start) % stride == 0:
                 strides = tuple((label, s // stride) for label, s in own.strides)

@@ -14,7 +14,7 @@ from jax import lax
 from symjac._algebra.factor import Factor
 from symjac._algebra.index_map import Affine, Indexed, IndexMap, Label, intersect, is_static, plain, union
 from symjac._algebra.materialise import assemble
-from symjac._algebra.reading import as_mask, equal_mask, solve
+from symjac._algebra.reading import equal_mask, inside_mask, solve
 from symjac._algebra.tangent import Term
 
 # A mask over several labels may hold this many times more than the term does.
@@ -116,8 +116,7 @@ def _unlike(axes: Sequence[IndexMap], others: Sequence[IndexMap]) -> list[IndexM
 
 def inside(axes: Iterable[IndexMap]) -> list[Factor]:
     """Masks of where none of the axes is left."""
-    leaving = [(axis, axis.index()) for axis in axes if not axis.stays_inside]
-    return [as_mask((index >= 0) & (index < axis.size), axis.labels) for axis, index in leaving]
+    return [inside_mask(axis) for axis in axes if not axis.stays_inside]
 
 
 def row_gram_diagonal(pairs: Sequence[tuple[Term, Term]], shape: Sequence[int], dtype: Any) -> Any:
