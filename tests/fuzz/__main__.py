@@ -88,6 +88,8 @@ def _one(
         counts[outcome.kind] += 1
         if outcome.kind == "skipped":
             seen[f"skipped: {outcome.message[:80]}"] += 1
+        if outcome.kind == "dropped":
+            seen[f"dropped: seed {seed}, {transform}"] += 1
         if outcome.failed and seen[f"{transform} {_kind(outcome)}"] >= 2:
             seen[f"{transform} {_kind(outcome)}"] += 1
             return

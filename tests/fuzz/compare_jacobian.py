@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -11,7 +12,7 @@ import numpy as np
 
 import symjac
 
-from .compare import Outcome, Result, difference, interpreted, traced_function
+from .compare import Outcome, Result, difference, interpreted, is_singular, outcome_of, traced_function
 from .program import Program, const
 
 
@@ -22,10 +23,11 @@ def compare_jacobian(program: Program) -> Outcome:
         return Outcome("skipped", "linearize", "not in double precision")
     f = _of_floats(traced_function(program))
     dense = jax.jacfwd(f, tuple(range(len(args))))
+    expected = lambda *a: _expected(f, dense, a, program.reverse)  # noqa: E731
     try:
         if not jax.tree.leaves(jax.eval_shape(f, *args)):
             return Outcome("skipped", "linearize", "no output of double precision")
-        want = interpreted(lambda *a: _expected(f, dense, a, program.reverse), args)
+        want = interpreted(expected, args)
     except Exception as error:
         return Outcome("skipped", "linearize", f"JAX raises {type(error).__name__}: {str(error)[:80]}")
     try:
@@ -37,7 +39,8 @@ def compare_jacobian(program: Program) -> Outcome:
         if name == "vjp" and message is not None:  # JAX's two modes differ where an index is out of bounds.
             message = difference(_untyped(got[name]), _untyped(want["rows times matrix"])) and message
         if message is not None:
-            return Outcome("doubtful" if message.startswith("doubtful") else "failed", "linearize", f"{name} {message}")
+            outcome = outcome_of(message, "linearize", lambda: is_singular(expected, args))
+            return replace(outcome, message=f"{name} {message}")
     return Outcome("same", "linearize")
 
 

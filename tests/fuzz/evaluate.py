@@ -6,9 +6,11 @@ What NumPy does not do in one line is left to JAX, one equation at a time.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
 from typing import Any
 
 import jax
@@ -24,6 +26,18 @@ from .evaluate_windows import convolution, gather_selected, highest, lowest, pad
 
 Function = Callable[..., Any]
 _NARROW = (np.dtype(jnp.bfloat16), np.dtype(np.float16))
+_SINGULAR: ContextVar[list[str] | None] = ContextVar("_SINGULAR", default=None)
+
+
+@contextlib.contextmanager
+def noting_singularities() -> Iterator[list[str]]:
+    """Gives a list to which `evaluate` adds the primitives that make a NaN or an infinity of finite operands."""
+    found: list[str] = []
+    token = _SINGULAR.set(found)
+    try:
+        yield found
+    finally:
+        _SINGULAR.reset(token)
 
 
 def evaluate(closed: ClosedJaxpr, args: Sequence[Any]) -> list[np.ndarray]:
@@ -40,10 +54,18 @@ def _run(jaxpr: Jaxpr, consts: Sequence[Any], args: Sequence[Any]) -> list[np.nd
     def read(atom: Any) -> Any:
         return _typed(atom.val, atom.aval) if isinstance(atom, Literal) else env[atom]
 
+    singular = _SINGULAR.get()
     for eqn in jaxpr.eqns:
-        for var, value in zip(eqn.outvars, _equation(eqn, [read(a) for a in eqn.invars]), strict=True):
-            env[var] = value
+        operands = [read(a) for a in eqn.invars]
+        results = _equation(eqn, operands)
+        env.update(zip(eqn.outvars, results, strict=True))
+        if singular is not None and all(map(_is_finite, operands)) and not all(map(_is_finite, results)):
+            singular.append(eqn.primitive.name)
     return [read(atom) for atom in jaxpr.outvars]
+
+
+def _is_finite(value: Any) -> bool:
+    return not jnp.issubdtype(value.dtype, np.inexact) or bool(np.isfinite(np.asarray(value)).all())
 
 
 def _typed(value: Any, aval: Any) -> Any:
