@@ -183,6 +183,28 @@ def state_space(n: int) -> Case:
     return Case(apply, (normal(0, 8), weight(1, 8, 8), weight(2, 2, 8)), jacobian)
 
 
+def trajectory(n: int) -> Case:
+    """The states of a nonlinear recursion, each written into its row of a buffer, by the first state."""
+
+    def apply(first: Array, mix: Array) -> Array:
+        def step(i: Array, states: Array) -> Array:
+            return states.at[i].set(jnp.tanh(mix @ states[i - 1]))
+
+        return lax.fori_loop(1, n, step, jnp.zeros((n, first.size)).at[0].set(first))
+
+    def jacobian(first: Array, mix: Array) -> Array:
+        def step(carry: tuple[Array, Array], _: None) -> tuple[tuple[Array, Array], Array]:
+            state, by_first = carry
+            state = jnp.tanh(mix @ state)
+            by_first = (1 - state**2)[:, None] * (mix @ by_first)
+            return (state, by_first), by_first
+
+        start = jnp.eye(first.size, dtype=first.dtype)
+        return jnp.concatenate([start[None], lax.scan(step, (first, start), None, length=n - 1)[1]])
+
+    return Case(apply, (normal(0, 16), weight(1, 16, 16)), jacobian)
+
+
 def growth_path(n: int) -> Case:
     """The Euler equations of the growth model along a path of n periods, with respect to the capital path."""
     alpha, beta, delta = 0.33, 0.96, 0.1

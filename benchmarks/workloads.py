@@ -38,6 +38,7 @@ WORKLOADS: tuple[Workload, ...] = (
     Workload("robot_arm", systems.robot_arm, (32, 128, 512)),
     Workload("rnn", systems.rnn, (16, 64, 256), mode="jacrev"),
     Workload("state_space", systems.state_space, (64, 256, 1024)),
+    Workload("trajectory", systems.trajectory, (16, 48, 128)),
     Workload("growth_path", systems.growth_path, (250, 500, 1000)),
     Workload("milstein", systems.milstein, (250, 500, 1000)),
     Workload("mixture", statistics.mixture, (64, 256, 1024), mode="jacrev"),

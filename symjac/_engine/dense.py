@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -79,6 +79,44 @@ def map_program(jaxpr: Jaxpr, arrays: Sequence[Any], in_avals: Sequence[Any], n_
     basis = [_compat.varying_as(seed, aval) for seed, aval in zip(seeds, in_avals, strict=True)]
     rows = jax.vmap(lambda *tangents: eval_jaxpr(jaxpr, (), *arrays, *tangents)[n_values:])(*basis)
     return [*values, *(_tangent(row, leaves, in_shapes) for row in rows)]
+
+
+def write_in_place(x: Any, update: Any, write: Callable[[Any, Any], Any]) -> StructuredTangent | None:
+    """Writes into a tangent without structure as into an array, which a loop does in place.
+
+    Args:
+        x: What is written into.
+        update: What is written: a tangent, or an array for all entries of an input leaf.
+        write: Writes into an array; both arrays have the axes of an input leaf behind their own.
+
+    Returns:
+        The tangent; None where some structure would be lost.
+    """
+    if not isinstance(x, StructuredTangent):
+        return None
+    is_tangent = isinstance(update, StructuredTangent)
+    is_wider = is_tangent and any(new and not old for new, old in zip(update.blocks, x.blocks, strict=True))
+    if is_wider or not all(map(_is_full, x.blocks)):
+        return None
+    blocks = []
+    for j, block in enumerate(x.blocks):
+        for term in block:
+            shape = (*update.shape, *x.in_shapes[j])
+            new = materialise(update, j) if is_tangent else lax.broadcast_in_dim(update, shape, range(update.ndim))
+            labels = tuple(axis.labels[0] for axis in term.axes)
+            block = (replace(term, factors=(Factor(write(materialise(x, j), new), labels),)),)
+        blocks.append(block)
+    return replace(x, blocks=tuple(blocks))
+
+
+def _is_full(block: Sequence[Term]) -> bool:
+    """Whether a block is nothing, or one computed array with an axis for each of its axes."""
+    if not block:
+        return True
+    (term, *others) = block
+    labels = [axis.labels[0] for axis in term.axes if axis.is_plain]
+    is_whole = not others and len(term.factors) == 1 and len(set(labels)) == len(term.axes)
+    return is_whole and not term.factors[0].is_static and set(term.factors[0].labels) == set(labels)
 
 
 def _is_opaque(eqn: Any) -> bool:

@@ -22,6 +22,7 @@ from symjac._algebra.merge import add_tangents, densify
 from symjac._algebra.reading import solve
 from symjac._algebra.tangent import StructuredTangent, Term, replace
 from symjac._engine.bounds import fills_with, read_mode, write_mode
+from symjac._engine.dense import write_in_place
 from symjac._engine.interpreter import register
 from symjac._engine.sharing import shared
 
@@ -263,23 +264,25 @@ def _untouched(window: _Window, shape: Sequence[int]) -> Any:
 @register(lax.scatter_add_p)
 def _scatter_add_rule(x: Any, indices: Any, updates: Any, **params: Any) -> StructuredTangent:
     """The operand's terms, and those of the updates with out axes given by arrays. Keeps every delta."""
-    return _scattered_sum(x, indices, updates, 1, **params)
+    return _scattered_sum(lax.scatter_add, x, indices, updates, **params)
 
 
 @register(lax.scatter_sub_p)
 def _scatter_sub_rule(x: Any, indices: Any, updates: Any, **params: Any) -> StructuredTangent:
     """The operand's terms, and the negated ones of the updates, as in scatter-add. Keeps every delta."""
-    return _scattered_sum(x, indices, updates, -1, **params)
+    return _scattered_sum(lax.scatter_sub, x, indices, updates, **params)
 
 
-def _scattered_sum(
-    x: Any, indices: Any, updates: Any, sign: int, *, dimension_numbers: Any, mode: Any, **_: Any
-) -> StructuredTangent:
+def _scattered_sum(function: Any, x: Any, indices: Any, updates: Any, **params: Any) -> StructuredTangent:
     parts = [x] if isinstance(x, StructuredTangent) else []
     if isinstance(updates, StructuredTangent):
-        window = _scatter_window(np.shape(x), indices, updates.shape, dimension_numbers, mode)
-        placed = _placed(updates, window, dimension_numbers, np.shape(x))
-        if sign < 0:
+        written = _scattered_in_place(function, x, indices, updates, **params)
+        if written is not None:
+            return written
+        numbers = params["dimension_numbers"]
+        window = _scatter_window(np.shape(x), indices, updates.shape, numbers, params["mode"])
+        placed = _placed(updates, window, numbers, np.shape(x))
+        if function is lax.scatter_sub:
             placed = placed.map(lambda term: term.times(scalar(-1, updates.dtype)))
         parts.append(placed)
     return add_tangents(parts)
@@ -287,10 +290,14 @@ def _scattered_sum(
 
 @register(lax.scatter_p)
 def _scatter_rule(
-    x: Any, indices: Any, updates: Any, *, dimension_numbers: Any, mode: Any, **_: Any
+    x: Any, indices: Any, updates: Any, *, dimension_numbers: Any, mode: Any, **params: Any
 ) -> StructuredTangent:
     """The operand's terms zeroed where something is written, and the updates' terms there. Keeps every delta."""
     shape = np.shape(x)
+    options = {"dimension_numbers": dimension_numbers, "mode": mode, **params}
+    written = _scattered_in_place(lax.scatter, x, indices, _or_zero(updates), **options)
+    if written is not None:
+        return written
     window = _scatter_window(shape, indices, np.shape(updates), dimension_numbers, mode)
     parts = []
     if isinstance(x, StructuredTangent):
@@ -302,11 +309,32 @@ def _scatter_rule(
     return add_tangents(parts)
 
 
+def _or_zero(update: Any) -> Any:
+    """What is written into a tangent: an array in the place of a tangent is zero."""
+    return update if isinstance(update, StructuredTangent) else jnp.zeros_like(update)
+
+
+def _scattered_in_place(
+    function: Any, x: Any, indices: Any, updates: Any, *, dimension_numbers: Any, **params: Any
+) -> StructuredTangent | None:
+    """A scatter by traced indices into a tangent without structure; None where it is another one."""
+    options = {name: params[name] for name in ("indices_are_sorted", "unique_indices", "mode")}
+
+    def write(array: Any, new: Any) -> Any:
+        windows = (*dimension_numbers.update_window_dims, *range(len(updates.shape), new.ndim))
+        return function(array, indices, new, dimension_numbers._replace(update_window_dims=windows), **options)
+
+    return None if is_static(indices) else write_in_place(x, updates, write)
+
+
 @register(lax.scatter_mul_p)
 def _scatter_mul_rule(x: Any, indices: Any, updates: Any, **params: Any) -> StructuredTangent:
     """J[s, p] c[s], where c is the updates scattered into ones. Keeps every delta; declines for tangent updates."""
     if not isinstance(x, StructuredTangent) or isinstance(updates, StructuredTangent):
         return NotImplemented
+    written = _scattered_in_place(lax.scatter_mul, x, indices, jnp.asarray(updates), **params)
+    if written is not None:
+        return written
     ones = jnp.ones(x.shape, updates.dtype)
     return x.scaled(lax.scatter_mul_p.bind(ones, jnp.asarray(indices), jnp.asarray(updates), **params))
 
@@ -346,6 +374,12 @@ def _dynamic_slice_rule(x: Any, *starts: Any, slice_sizes: Sequence[int]) -> Str
 def _dynamic_update_slice_rule(x: Any, update: Any, *starts: Any) -> StructuredTangent:
     """The operand's terms zeroed inside the window, and the update's terms moved there. Keeps every delta."""
     shape = np.shape(x)
+    if not all(map(is_static, starts)):
+        behind = lambda array: [0] * (array.ndim - len(starts))  # noqa: E731
+        write = lambda array, new: lax.dynamic_update_slice(array, new, [*starts, *behind(array)])  # noqa: E731
+        written = write_in_place(x, _or_zero(update), write)
+        if written is not None:
+            return written
     window = _start_maps(shape, np.shape(update), starts)
     parts = []
     if isinstance(x, StructuredTangent):

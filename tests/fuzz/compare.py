@@ -28,7 +28,7 @@ TOO_LARGE = {"float16": 50.0, "bfloat16": 50.0, "float32": 1e3, "complex64": 1e3
 class Outcome:
     """What came of a comparison: "same", "failed", or why it says nothing.
 
-    It is "dropped" where JAX itself computes a NaN or an infinity inside, drops it, and has an exact zero for the NaN of
+    It is "dropped" where JAX itself computes a NaN or an infinity inside, drops it, and has an exact zero for a NaN of
     symjac. README says so.
     """
 

@@ -98,6 +98,21 @@ def counted(x):
     return last, all_steps
 
 
+def table(x, y):
+    """Each entry from those before it, in a table that one of the inputs fills and the other one does not."""
+
+    def entry(k, t):
+        i, j = 1 + k // 4, 1 + k % 4
+        return t.at[i, j].set(jnp.sin(t[i - 1, j]) + t[i, j - 1] * t[i - 1, j - 1] + y[k % 2])
+
+    return lax.fori_loop(0, 12, entry, jnp.zeros((4, N)).at[0].set(x).at[:, 0].set(x[:4]))
+
+
+def substitution(x):
+    lower = jnp.tril(array(15, 40, 40)) + 8 * jnp.eye(40)
+    return lax.fori_loop(0, 40, lambda i, y: y.at[i].set((x[i] - lower[i] @ y) / lower[i, i]), jnp.zeros(40))
+
+
 def trips(n, reverse=False):
     def run(w, h, xs):
         return lax.scan(lambda h, x: (jnp.tanh(h @ w + x), h[0]), h, xs, reverse=reverse)
@@ -117,6 +132,12 @@ CASES = [
     case("integers carried", counted, X),
     case("remat", lambda x: lax.scan(jax.checkpoint(lambda c, _: (jnp.sin(W @ c), None)), x, None, length=9), X[:3]),
     case("indices", lambda x: lax.fori_loop(0, 6, lambda i, b: b.at[i % N].set(b[(i + 1) % N] * 2), x), X),
+    case("columns", lambda x: lax.fori_loop(1, 4, lambda i, M: M.at[:, i].set(M[:, i - 1] * x[i]), array(8, 3, N)), X),
+    case("dropped", lambda x: lax.fori_loop(0, 9, lambda i, b: b.at[2 * i].set(b[i] * x[1], mode="drop"), x), X),
+    case("window", lambda x: lax.fori_loop(0, 6, lambda i, b: lax.dynamic_update_slice(b, 2 * b[:2], (i,)), x), X),
+    case("constants", lambda x: lax.fori_loop(0, 3, lambda i, b: (b * b.sum()).at[i].set(4.0), x), X),
+    case("factors", lambda x: lax.fori_loop(0, 4, lambda i, b: (b * b.sum()).at[i].multiply(3), x), X),
+    case("table", table, X, array(9, 2)),
     case("branch of zeros", lambda x: lax.cond(x[0] > 0, jnp.sin, lambda x: jnp.ones(N), x), X),
     case("switch", lambda x, i: lax.switch(i, [lambda x: x[:2] * x[2:4], lambda x: x[:2]], x), X, jnp.array(1)),
 ]
@@ -225,6 +246,24 @@ def test_memory_does_not_grow_with_the_number_of_steps():
         return compiled.memory_analysis().temp_size_in_bytes
 
     assert scratch(100_000) == scratch(100)
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        substitution,
+        lambda x: lax.fori_loop(0, 39, lambda i, c: c.at[i].set(c[i] * c[i + 1]), x),
+        lambda x: lax.fori_loop(0, 39, lambda i, c: lax.dynamic_update_index_in_dim(c, c[i] * c[i + 1], i, 0), x),
+        lambda x: lax.fori_loop(0, 39, lambda i, c: c.at[i].multiply(c[i + 1]), x),
+    ],
+    ids=["substitution", "set", "dynamic", "multiply"],
+)
+def test_an_entry_is_written_in_place(f):
+    x = positive(16, 40)
+    (loop,) = (e for e in jax.make_jaxpr(symjac.jacfwd(f))(x).eqns if e.primitive.name == "scan")
+    whole = [e.primitive.name for e in loop.params["jaxpr"].eqns for v in e.outvars if v.aval.size == x.size**2]
+    assert set(whole) <= {"scatter", "scatter_mul", "scatter-mul", "scatter-add", "dynamic_update_slice"}
+    check_against_jax(f, x)
 
 
 def test_batched_network_against_jax():
