@@ -68,12 +68,13 @@ def join(terms: Sequence[Term], dtype: Any, found: Alignment) -> Term:
 
 
 def _order(terms: Sequence[Term], found: Alignment) -> Sequence[int]:
-    """The order of the labels of a join: that of a term which is one array with all of them, which stays in place."""
+    """The order of the labels of a join: that of an array which has all of them in some term, and stays in place."""
     for term, view in zip(terms, found.views, strict=True):
-        if len(term.factors) == 1 and all(axis.is_plain for axis in view):
+        if all(axis.is_plain for axis in view):
             places = {axis.labels[0]: i for i, axis in enumerate(view)}
-            if set(places) == set(term.factors[0].labels) and len(places) == len(view):
-                return [places[label] for label in term.factors[0].labels]
+            whole = [factor for factor in term.factors if set(factor.labels) == set(places)]
+            if whole and len(places) == len(view):
+                return [places[label] for label in whole[0].labels]
     return range(len(found.labels))
 
 
@@ -258,10 +259,16 @@ def settle(term: Term, dtype: Any) -> Term:
     if not term.is_pending:
         return term
     on_axes = set(term.axis_labels)
-    whole = contract(term.factors, term.axis_labels, dtype) if _shrinks(term, on_axes) else None
+    whole = contract(term.factors, in_order(term), dtype) if _shrinks(term, on_axes) else None
     if whole is not None:
         return replace(term, factors=(whole,))
     return term
+
+
+def in_order(term: Term) -> list[Label]:
+    """The labels of the axes in the order in which arrays that are multiplied on and on are kept: in axes first."""
+    on_out, on_in = (union(axis.labels for axis in axes) for axes in (term.out_axes, term.in_axes))
+    return sorted(term.axis_labels, key=lambda label: (label in on_out) + (label in on_out and label not in on_in))
 
 
 def _shrinks(term: Term, on_axes: set[Label]) -> bool:

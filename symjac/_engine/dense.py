@@ -14,8 +14,8 @@ from jax.extend.core import Jaxpr
 
 from symjac import _compat
 from symjac._algebra.factor import Factor
-from symjac._algebra.index_map import Label, plain
-from symjac._algebra.materialise import materialise
+from symjac._algebra.index_map import Affine, IndexMap, Label, plain, union
+from symjac._algebra.materialise import assemble, materialise
 from symjac._algebra.tangent import StructuredTangent, Term, identity, replace, zero
 from symjac._engine.dependence import dependent_outputs
 from symjac._types import aval_of
@@ -107,6 +107,56 @@ def write_in_place(x: Any, update: Any, write: Callable[[Any, Any], Any]) -> Str
             block = (replace(term, factors=(Factor(write(materialise(x, j), new), labels),)),)
         blocks.append(block)
     return replace(x, blocks=tuple(blocks))
+
+
+def apply_each(
+    x: StructuredTangent,
+    dense: Callable[[Term], Term | None],
+    structured: Callable[[StructuredTangent], StructuredTangent],
+) -> StructuredTangent:
+    """A linear operation: of each term by itself where `dense` knows how, and of all other terms by `structured`."""
+    found = [[None if 0 in x.shape else dense(term) for term in block] for block in x.blocks]
+    pairs = [list(zip(block, new, strict=True)) for block, new in zip(x.blocks, found, strict=True)]
+    rest = replace(x, blocks=tuple(tuple(term for term, new in block if new is None) for block in pairs))
+    result = structured(rest)
+    blocks = [[term for term in block if term is not None] for block in found]
+    return replace(result, blocks=tuple((*a, *b) for a, b in zip(blocks, result.blocks, strict=True)))
+
+
+def map_axes(term: Term, axes: Sequence[int], function: Callable[[Any], Any], dtype: Any) -> Term | None:
+    """A linear function of some out axes of a term that has no structure along them.
+
+    Args:
+        term: The term.
+        axes: The numbers of the out axes.
+        function: From an array with these axes, in this order, to the array that comes in their place.
+        dtype: The dtype of the intermediate.
+
+    Returns:
+        The term with the axes of the function's result, then the other out axes; None where the term has structure
+        along an axis, or nothing that changes along any.
+    """
+    own = [term.out_axes[i] for i in axes]
+    others = [axis for i, axis in enumerate(term.out_axes) if i not in axes]
+    labels = union(axis.labels for axis in own)
+    elsewhere = union(axis.labels for axis in (*others, *term.in_axes))
+    inside = [factor for factor in term.factors if set(labels).intersection(factor.labels)]
+    if not inside or not all(map(_covers, own)) or set(labels).intersection(elsewhere):
+        return None
+    outside = [factor for factor in term.factors if factor not in inside]
+    kept = set(elsewhere).union(*(factor.labels for factor in outside))
+    rest = [label for label in union(factor.labels for factor in inside) if label in kept]
+    sizes, shape = [label.size for label in rest], [axis.size for axis in own]
+    array = assemble([inside], [[*map(plain, rest), *own]], [*sizes, *shape], dtype)
+    array = jax.vmap(function)(jnp.reshape(array, (math.prod(sizes), *shape))) if rest else function(array)
+    new = [Label(n) for n in array.shape[1 if rest else 0 :]]
+    joined = Factor(jnp.reshape(array, (*sizes, *(label.size for label in new))), (*rest, *new))
+    return Term((*outside, joined), (*map(plain, new), *others), term.in_axes)
+
+
+def _covers(axis: IndexMap) -> bool:
+    """Whether a map leads to each position of its axis once."""
+    return isinstance(axis, Affine) and axis.stays_inside and math.prod(x.size for x in axis.labels) == axis.size
 
 
 def _is_full(block: Sequence[Term]) -> bool:

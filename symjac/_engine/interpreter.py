@@ -154,7 +154,7 @@ def interpret(jaxpr: Jaxpr, args: Sequence[Any]) -> list[Any]:
 def _interpret(jaxpr: Jaxpr, args: Sequence[Any], *, is_whole: bool = False) -> list[Any]:
     """Runs a jaxpr; in a whole one looks for equations that mix values and tangents."""
     env: dict[Any, Any] = dict(zip(jaxpr.invars, args, strict=True))
-    spread = _spread_variables(jaxpr)
+    spread = _spread_variables(jaxpr, [isinstance(arg, StructuredTangent) for arg in args])
     kinds = [kind_of(arg, isinstance(arg, StructuredTangent)) for arg in args] if is_whole else []
     mixing = mixing_equations(jaxpr, kinds) if is_whole else set()
 
@@ -184,21 +184,37 @@ def _mixed(eqn: Any, operands: Sequence[Any]) -> list[Any]:
     return map_over_basis(eqn, operands, in_shapes, False)
 
 
-def _spread_variables(jaxpr: Jaxpr) -> set[Any]:
-    """The variables with several uses of which one at least is not elementwise, so that they may not merge again."""
+def _spread_variables(jaxpr: Jaxpr, tangent: Sequence[bool]) -> set[Any]:
+    """The tangents with several uses that may not merge again, given which of the inputs are tangents.
+
+    What is computed elementwise from one tangent alone may merge, as in the derivative of ``x * exp(x)``. A tangent is
+    spread where two of those that are computed from it are used otherwise, or one is, several times and not always
+    elementwise.
+    """
+    root = {var: var for var, flag in zip(jaxpr.invars, tangent, strict=True) if flag}
     uses: dict[Any, int] = {}
+    leaving: dict[Any, set[Any]] = {}
     spreading: set[Any] = set()
+
+    def use(variables: Sequence[Any], *, merges: bool, spreads: bool) -> None:
+        for var in variables:
+            uses[var] = uses.get(var, 0) + 1
+            if not merges:
+                leaving.setdefault(root[var], set()).add(var)
+            if spreads:
+                spreading.add(var)
+
     for eqn in jaxpr.eqns:
-        for atom in eqn.invars:
-            if not isinstance(atom, Literal):
-                uses[atom] = uses.get(atom, 0) + 1
-                if eqn.primitive not in _elementwise:
-                    spreading.add(atom)
-    for atom in jaxpr.outvars:
-        if not isinstance(atom, Literal):
-            uses[atom] = uses.get(atom, 0) + 1
-            spreading.add(atom)
-    return {var for var in spreading if uses[var] > 1}
+        tangents = [atom for atom in eqn.invars if not isinstance(atom, Literal) and atom in root]
+        roots = {root[var] for var in tangents}
+        is_elementwise = eqn.primitive in _elementwise
+        merges = is_elementwise and len(roots) == 1
+        use(tangents, merges=merges, spreads=not is_elementwise)
+        if tangents:
+            root.update((var, root[tangents[0]] if merges else var) for var in eqn.outvars)
+    results = [atom for atom in jaxpr.outvars if not isinstance(atom, Literal) and atom in root]
+    use(results, merges=False, spreads=True)
+    return {var for var in spreading if uses[var] > 1} | {var for var, found in leaving.items() if len(found) > 1}
 
 
 def settle_tangent(tangent: StructuredTangent) -> StructuredTangent:

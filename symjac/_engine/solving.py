@@ -7,6 +7,7 @@ is bound, mapped over the columns; its solver is only looked at, to find the axe
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from types import NotImplementedType
@@ -14,6 +15,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jax.extend.core import Jaxpr
 
@@ -54,20 +56,23 @@ def solve(
     # What carries the labels of the batch along, so that they lead.
     leading = (Operand(jnp.zeros([rhs.shape[i] for i in axes.batch], jnp.int8), axes.batch),) if axes.batch else ()
 
+    order = (*axes.batch, *axes.acted, *axes.free)
+    width = math.prod(rhs.shape[i] for i in axes.free)
+
+    def one(part: Any) -> Any:
+        """From ``(*batch, *acted, width)`` to the same: the free axes hold as many columns as they have room for."""
+        whole = lax.transpose(jnp.reshape(part, [rhs.shape[i] for i in order]), np.argsort(order).tolist())
+        return jnp.reshape(lax.transpose(bind(whole), order), part.shape)
+
     def function(array: Any, *_: Any) -> Any:
         """From ``(*batch, *acted, columns)`` to the same."""
-        order = (*axes.batch, *axes.acted)
-
-        def one(part: Any) -> Any:
-            places = [order.index(i) for i in range(len(rhs.shape)) if i in order]
-            whole = jnp.expand_dims(lax.transpose(part, places), axes.free)
-            solved = bind(jnp.broadcast_to(whole, rhs.shape))
-            for i in sorted(axes.free, reverse=True):
-                solved = lax.index_in_dim(solved, 0, i, keepdims=False)
-            back = [sorted(order).index(i) for i in order]
-            return lax.transpose(solved, back)
-
-        return jax.vmap(one, in_axes=-1, out_axes=-1)(array)
+        *sizes, columns = array.shape
+        count = -(-columns // width)
+        padding = [(0, 0, 0)] * len(sizes) + [(0, count * width - columns, 0)]
+        padded = lax.pad(array, np.zeros((), array.dtype), padding)
+        parts = jnp.reshape(padded, (*sizes, count, width))
+        solved = jax.vmap(one, in_axes=-2, out_axes=-2)(parts)
+        return lax.slice_in_dim(jnp.reshape(solved, padded.shape), 0, columns, axis=-1)
 
     return act(rhs, Action(cast_action(function, rhs.dtype), axes.acted, sizes, leading))
 

@@ -3,6 +3,7 @@
 from symjac.rules import (
     contraction,
     control_flow,
+    convolution,
     elementwise,
     equinox,
     fourier,
@@ -10,12 +11,13 @@ from symjac.rules import (
     layout,
     linalg,
     loops,
-    windows,
+    pooling,
 )
 
 __all__ = [
     "contraction",
     "control_flow",
+    "convolution",
     "elementwise",
     "equinox",
     "fourier",
@@ -23,5 +25,5 @@ __all__ = [
     "layout",
     "linalg",
     "loops",
-    "windows",
+    "pooling",
 ]
