@@ -266,6 +266,40 @@ def test_an_entry_is_written_in_place(f):
     check_against_jax(f, x)
 
 
+def runge_kutta(y):
+    def slope(y):
+        return mixed @ jnp.tanh(y)
+
+    def step(y, _):
+        a = slope(y)
+        b = slope(y + 0.05 * a)
+        c = slope(y + 0.05 * b)
+        d = slope(y + 0.1 * c)
+        return y + 0.1 / 6 * (a + 2 * b + 2 * c + d), None
+
+    mixed = array(17, 40, 40) / 6
+    return lax.scan(step, y, None, length=30)[0]
+
+
+def waves(y):
+    def step(_, state):
+        old, now = state
+        return now, 2 * now - old + 0.1 * (jnp.roll(now, 1) - 2 * now + jnp.roll(now, -1))
+
+    return lax.fori_loop(0, 20, step, (y, y))[1]
+
+
+@pytest.mark.parametrize("transform", ["jacfwd", "jacrev"])
+@pytest.mark.parametrize(("f", "products"), [(runge_kutta, 4), (waves, 0)], ids=["runge-kutta", "waves"])
+def test_a_step_multiplies_once_and_turns_nothing_around(f, products, transform):
+    x = positive(18, 40)
+    loops = [e for e in jax.make_jaxpr(getattr(symjac, transform)(f))(x).eqns if e.primitive.name == "scan"]
+    names = [e.primitive.name for e in loops[-1].params["jaxpr"].eqns if e.outvars[0].aval.size == x.size**2]
+    assert names.count("dot_general") == products
+    assert (transform == "jacrev" and f is waves) or "transpose" not in names
+    check_against_jax(f, x, transform=transform, modes=("eager",), rtol=1e-4)
+
+
 def test_batched_network_against_jax():
     def run(h):
         return lax.scan(lambda h, x: (jnp.tanh(h @ weights + x), None), h, inputs)[0]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
-from helpers import array
+import pytest
+from helpers import array, check_against_jax, flops
 from jax import lax
 from rule_cases import case, check, each
 from terms import dense
 
+import symjac
 from symjac._algebra.factor import Factor
 from symjac._algebra.index_map import Affine, Label, plain
 from symjac._algebra.tangent import Term
@@ -24,6 +26,10 @@ def deep(x, *weights, stride=1):
     for w in weights:
         x = jnp.tanh(lax.conv_general_dilated(x, w, (stride,), "SAME"))
     return x
+
+
+def groups(x, w):
+    return lax.conv_general_dilated((x @ w)[None], array(14, 4, 1, 3), (2,), "SAME", feature_group_count=2)
 
 
 def pool(x, window, strides, padding, op=lax.max, **options):
@@ -66,6 +72,14 @@ CASES = [
     case("of a slice", lambda x: deep(x[:, :, 1:-1], WEIGHTS[0]), LINE),
     case("of a broadcast", lambda x: deep(jnp.broadcast_to(x[:, :, :1], x.shape), WEIGHTS[0]), LINE),
     case("of a scatter", lambda x, i: deep(x.at[:, :, i].add(x[:, :, :2]), WEIGHTS[0]), LINE, jnp.array([3, 1])),
+    case("of a product", lambda x, w: deep((x @ w)[None], *WEIGHTS[:2]), array(15, 2, 3), array(16, 3, 5)),
+    case("of a product, in groups", groups, array(15, 2, 3), array(16, 3, 6)),
+    case("of a repeated product", lambda x, w: deep(jnp.repeat(x @ w, 2, 1)[None], WEIGHTS[0]), IMAGE[:2], IMAGE.T),
+    case("of a batch of products", lambda x, w: deep(x @ w, *WEIGHTS[:2]), array(17, 3, 2, 2), array(18, 2, 4)),
+    case(
+        "of a padded product", lambda x, w: deep(jnp.pad(x @ w, ((0, 0), (2, 1)))[None], WEIGHTS[0]), IMAGE[:2], IMAGE.T
+    ),
+    case("relu, to one number a channel", lambda x: jax.nn.relu(deep(x, *WEIGHTS[:2])).mean((0, 2)), LINE),
     case("vmap", lambda x, w: jax.vmap(deep)(x[:, None], w), array(10, 3, 2, 5), array(11, 3, 2, 2, 3)),
     case("convolve", jnp.convolve, array(12, 6), array(13, 3)),
     case("correlate with itself", lambda x: jnp.correlate(x, x[:3]), array(12, 6)),
@@ -115,3 +129,18 @@ def test_narrow_leaves_two_small_windows_alone():
     o, j, k = Label(4), Label(3), Label(3)
     term = Term((), (plain(o),), (Affine(10, 0, ((o, 1), (j, 1), (k, 1))),))
     assert narrow(term, jnp.float32) is term
+
+
+@pytest.mark.parametrize("head", ["mean", "dense"])
+@pytest.mark.parametrize("activation", [jax.nn.relu, jnp.tanh], ids=["relu", "tanh"])
+def test_a_network_of_convolutions_in_reverse_costs_what_jax_takes(activation, head):
+    w = array(21, 8, 8, 3, 3) / 5
+
+    def network(x):
+        for _ in range(3):
+            x = activation(lax.conv_general_dilated(x, w, (1, 1), "SAME"))
+        return x.mean((0, 2, 3)) if head == "mean" else x.reshape(-1) @ array(22, 8 * 12 * 12, 5)
+
+    x = array(23, 1, 8, 12, 12)
+    assert flops(symjac.jacrev(network), x) <= 1.05 * flops(jax.jacrev(network), x)
+    check_against_jax(network, x, transform="jacrev", modes=("jit",), rtol=1e-4)
