@@ -117,16 +117,18 @@ def _moved(factor: Factor, term: Term, axis: int, act_on: Callable[[Term], Any])
     """Transforms what stands beside the waves, and moves the result to where each wave came from."""
     waves = _origin(factor)
     assert waves is not None
-    done = act_on(replace(term, factors=tuple(f for f in term.factors if f is not factor)))
+    origins = tuple(label for label in factor.labels if label is not factor.labels[waves.axis])
+    beside = tuple(f for f in term.factors if f is not factor)
+    # What the waves have in common with what stands beside them is not to be summed over without them.
+    done = act_on(replace(term, factors=beside, in_axes=(*term.in_axes, *map(plain, origins))))
     if done is NotImplemented:
         return NotImplemented
     moved, place = done.out_axes[axis].labels[0], Label(waves.length)
-    origins = tuple(label for label in factor.labels if label is not factor.labels[waves.axis])
     own = lax.broadcasted_iota(np.int32, (waves.length, *(1 for _ in origins)), 0)
     shift = own - jnp.asarray(waves.positions, np.int32)[None]
     index = lax.select(shift < 0, shift + np.int32(waves.length), shift)
     index_map = Indexed(waves.length, index, (place, *origins), stays_inside=True)
     factors = [each.substitute({moved: index_map}) for each in done.factors]
     out_axes = (*done.out_axes[:axis], plain(place), *done.out_axes[axis + 1 :])
-    done = Term(tuple(factors), out_axes, done.in_axes)
+    done = Term(tuple(factors), out_axes, term.in_axes)
     return done.times(scalar(1 / waves.length, factors[-1].dtype)) if waves.kind == lax.FftType.IFFT else done

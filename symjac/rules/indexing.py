@@ -375,7 +375,7 @@ def _dynamic_update_slice_rule(x: Any, update: Any, *starts: Any) -> StructuredT
     """The operand's terms zeroed inside the window, and the update's terms moved there. Keeps every delta."""
     shape = np.shape(x)
     if not all(map(is_static, starts)):
-        behind = lambda array: [0] * (array.ndim - len(starts))  # noqa: E731
+        behind = lambda array: [jnp.zeros_like(starts[0])] * (array.ndim - len(starts))  # noqa: E731
         write = lambda array, new: lax.dynamic_update_slice(array, new, [*starts, *behind(array)])  # noqa: E731
         written = write_in_place(x, _or_zero(update), write)
         if written is not None:

@@ -31,6 +31,12 @@ def burgers(u):
     return -u * slope(u) + 0.1 * irfft(-(K**2) * rfft(u), N)
 
 
+def channels(x):
+    """Of each group of x several channels, which are summed over places, and transformed along the channels."""
+    y = lax.conv_general_dilated(x[None], array(8, 4, 1, 2), (1,), "VALID", feature_group_count=2)
+    return irfft(2 * I * rfft(y[0, :, 0]), 4)
+
+
 CASES = [
     case("fft", lambda x: jnp.abs(fft(x)), X),
     case("fft of rows", lambda x: fft(x).real, COLUMNS),
@@ -47,6 +53,7 @@ CASES = [
     case("a plane", lambda x: jnp.fft.irfft2(PLANE[0, :, :4] * jnp.fft.rfft2(x), (4, N)), COLUMNS),
     case("planes", lambda x: jnp.fft.ifft2(PLANE * jnp.fft.fft2(x * x)).real, CUBE),
     case("a cube", lambda x: jnp.fft.ifftn(PLANE * jnp.fft.fftn(x)).real, CUBE),
+    case("of channels in groups", channels, COLUMNS[:2, :2]),
     case("reversed", lambda x: slope(x[::-1]), X),
     case("taken", lambda x: slope(x[np.array([0, 3, 3, 1, 5, 2])]), X),
     case("taken, traced", lambda x, i: slope(x[i]), X, jnp.array([4, 0, 0, 5, 1, 2])),

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import array
+from helpers import array, check_against_jax
 from jax import lax
 from rule_cases import case, check, each
 
@@ -208,6 +208,14 @@ def test_static_indices_stay_affine():
     found = tangent(lambda x: x[jnp.arange(3), jnp.arange(3) + 1], M)
     (term,) = found.blocks[0]
     assert not hasattr(term.in_axes[0], "array") and not hasattr(term.in_axes[1], "array")
+
+
+def test_start_of_a_window_in_what_is_dense_whatever_the_width_of_an_integer():
+    def f(x):
+        return lax.dynamic_update_slice(M.T @ x, 2 * x[:2], (jnp.sum(x > 0).astype(np.int32),))
+
+    with jax.enable_x64(True) if hasattr(jax, "enable_x64") else jax.experimental.enable_x64():
+        check_against_jax(f, X[:3], modes=("jit",))
 
 
 @pytest.mark.parametrize("mode", ["clip", "fill"])
