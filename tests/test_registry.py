@@ -16,7 +16,7 @@ import symjac
 from symjac._algebra.record import recording
 from symjac._engine.interpreter import registered
 
-FILES = ("elementwise", "layout", "contraction", "indexing", "windows", "control_flow")
+FILES = ("elementwise", "layout", "contraction", "indexing", "convolution", "pooling", "control_flow")
 
 X, MATRIX = array(0, 3), array(1, 3, 3) + 4 * np.eye(3, dtype=np.float32)
 OTHERS = [

@@ -32,7 +32,7 @@ import symjac  # noqa: E402
 from symjac._algebra.record import recording  # noqa: E402
 from symjac._engine.interpreter import registered  # noqa: E402
 
-FILES = ("elementwise", "layout", "contraction", "indexing", "windows", "control_flow")
+FILES = ("elementwise", "layout", "contraction", "indexing", "convolution", "pooling", "control_flow")
 LOOPS_AND_CALLS = ("scan", "while", "cond", "jit", "remat2", "custom_jvp_call", "dynamic_slice", "slice", "gather")
 
 KINDS = {

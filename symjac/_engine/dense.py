@@ -1,4 +1,8 @@
-"""The dense way through an equation, or a program: materialise its tangents and map it over the basis."""
+"""The dense way through an equation, or a program: materialise its tangents and map it over the basis.
+
+What has no structure where an operation acts need not go all that way: it is written into in place, or the operation is
+mapped over the other axes alone.
+"""
 
 from __future__ import annotations
 
