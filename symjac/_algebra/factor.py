@@ -255,7 +255,7 @@ def _fold(factors: list[Factor]) -> list[Factor]:
     """Multiplies factors into others that carry all of their labels: scalars and equals always, diagonals where many.
 
     The exact search over orders then decides where a diagonal is multiplied in: into a small intermediate rather than
-    into a large constant.
+    into a large constant. Where it would grow in a product with any other factor there is nothing to decide.
     """
     many = len(factors) > _MOST_FACTORS_FOR_DP
     alive = dict(enumerate(factors))
@@ -263,7 +263,11 @@ def _fold(factors: list[Factor]) -> list[Factor]:
         own = set(alive[i].labels)
         hosts = [j for j in alive if j != i and own <= set(alive[j].labels)]
         if not many and own:
-            hosts = [j for j in hosts if own == set(alive[j].labels)]
+            smallest = min((alive[j].size for j in hosts), default=0)
+            others = [f for j, f in alive.items() if j != i and j not in hosts and own.intersection(f.labels)]
+            grown = [math.prod(label.size for label in own.union(f.labels)) for f in others]
+            is_clear = bool(grown) and len(hosts) == 1 and smallest <= min(grown)
+            hosts = hosts if is_clear else [j for j in hosts if own == set(alive[j].labels)]
         if hosts:
             host = min(hosts, key=lambda j: alive[j].size)
             alive[host] = multiply(alive[host], alive.pop(i))

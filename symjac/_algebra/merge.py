@@ -68,9 +68,9 @@ def join(terms: Sequence[Term], dtype: Any, found: Alignment) -> Term:
 
 
 def _order(terms: Sequence[Term], found: Alignment) -> Sequence[int]:
-    """The order of the labels of a join: that of an array which has all of them in some term, and stays in place."""
+    """The order of the labels of a join: that of an array which has one label for each, and so stays in place."""
     for term, view in zip(terms, found.views, strict=True):
-        if all(axis.is_plain for axis in view):
+        if all(len(axis.labels) == 1 for axis in view):
             places = {axis.labels[0]: i for i, axis in enumerate(view)}
             whole = [factor for factor in term.factors if set(factor.labels) == set(places)]
             if whole and len(places) == len(view):
