@@ -225,9 +225,10 @@ def contract(factors: Sequence[Factor], keep: Sequence[Label], dtype: Any, *, in
         a, b = pending[i], pending[j]
         pending = [factor for k, factor in enumerate(pending) if k not in (i, j)]
         needed = set(keep).union(*(factor.labels for factor in pending))
-        if _first_position(b, position) < _first_position(a, position):
+        first = [_first_position(factor, position) for factor in (a, b)]
+        if first[1] < first[0]:
             a, b = b, a
-        if pending or not in_order:
+        if pending or not in_order or max(first) == len(position):
             a, b = _in_fast_order(a, b, needed)
         pending.append(_contract_pair(a, b, needed, dtype))
     (factor,) = pending

@@ -20,7 +20,7 @@ import numpy as np
 
 from symjac._algebra.align import Alignment, align, align_within
 from symjac._algebra.factor import Factor, add, common_dtype, contract, multiply, scalar
-from symjac._algebra.index_map import Indexed, Label, plain, union
+from symjac._algebra.index_map import Indexed, IndexMap, Label, plain, union
 from symjac._algebra.materialise import assemble
 from symjac._algebra.record import is_recording, note
 from symjac._algebra.tangent import StructuredTangent, Term
@@ -35,6 +35,7 @@ _SLACK = 4
 
 
 _keep_entries: ContextVar[bool] = ContextVar("keep_entries", default=False)
+_transposed: ContextVar[bool] = ContextVar("transposed", default=False)
 
 
 @contextlib.contextmanager
@@ -259,16 +260,37 @@ def settle(term: Term, dtype: Any) -> Term:
     if not term.is_pending:
         return term
     on_axes = set(term.axis_labels)
-    whole = contract(term.factors, in_order(term), dtype) if _shrinks(term, on_axes) else None
+    order = in_order(term.axis_labels, term.out_axes, term.in_axes)
+    whole = contract(term.factors, order, dtype) if _shrinks(term, on_axes) else None
     if whole is not None:
         return replace(term, factors=(whole,))
     return term
 
 
-def in_order(term: Term) -> list[Label]:
-    """The labels of the axes in the order in which arrays that are multiplied on and on are kept: in axes first."""
-    on_out, on_in = (union(axis.labels for axis in axes) for axes in (term.out_axes, term.in_axes))
-    return sorted(term.axis_labels, key=lambda label: (label in on_out) + (label in on_out and label not in on_in))
+def in_order(labels: Sequence[Label], out_axes: Sequence[IndexMap], in_axes: Sequence[IndexMap]) -> list[Label]:
+    """Labels in the order in which arrays that are multiplied on and on lie best, the same as that of the result.
+
+    What both sides share comes first, then the rows of the Jacobian, which are the in axes of a transposed program.
+    """
+    rows, columns = (union(axis.labels for axis in axes) for axes in (out_axes, in_axes))
+    if _transposed.get():
+        rows, columns = columns, rows
+    return sorted(labels, key=lambda label: (label in columns) + (label in columns and label not in rows))
+
+
+@contextlib.contextmanager
+def lying(*, transposed: bool) -> Iterator[None]:
+    """Within this context, `in_order` is that of a program for the transposed Jacobian, or is not."""
+    token = _transposed.set(transposed)
+    try:
+        yield
+    finally:
+        _transposed.reset(token)
+
+
+def is_transposed() -> bool:
+    """Whether the program is one for the transposed Jacobian."""
+    return _transposed.get()
 
 
 def _shrinks(term: Term, on_axes: set[Label]) -> bool:

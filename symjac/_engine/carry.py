@@ -17,9 +17,9 @@ import numpy as np
 
 from symjac._algebra.align import Alignment, align
 from symjac._algebra.factor import Factor, contract
-from symjac._algebra.index_map import Affine, Indexed, IndexMap, Label, is_static, union
+from symjac._algebra.index_map import Affine, Indexed, IndexMap, Label, is_static
 from symjac._algebra.materialise import assemble
-from symjac._algebra.merge import whole_axes
+from symjac._algebra.merge import in_order, whole_axes
 from symjac._algebra.tangent import StructuredTangent, Term
 
 
@@ -183,9 +183,7 @@ def _joined(old: tuple[Term, ...], terms: Sequence[Term]) -> Term:
         dense |= lonely | changed
     out = len(terms[0].out_axes)
     out_axes, in_axes = found.axes[:out], found.axes[out:]
-    # A step mostly contracts out axes: in this order that is a product of matrices which leaves the order as it is.
-    on_out, on_in = (union(axis.labels for axis in axes) for axes in (out_axes, in_axes))
-    labels = sorted(found.labels, key=lambda label: (label in on_out) + (label in on_out and label not in on_in))
+    labels = in_order(found.labels, out_axes, in_axes)
     return Term((Factor(Frame(), tuple(labels)),), out_axes, in_axes)
 
 

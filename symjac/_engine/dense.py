@@ -20,6 +20,7 @@ from symjac import _compat
 from symjac._algebra.factor import Factor
 from symjac._algebra.index_map import Affine, IndexMap, Label, plain, union
 from symjac._algebra.materialise import assemble, materialise
+from symjac._algebra.merge import is_transposed
 from symjac._algebra.tangent import StructuredTangent, Term, identity, replace, zero
 from symjac._engine.dependence import dependent_outputs
 from symjac._types import aval_of
@@ -85,13 +86,13 @@ def map_program(jaxpr: Jaxpr, arrays: Sequence[Any], in_avals: Sequence[Any], n_
     return [*values, *(_tangent(row, leaves, in_shapes) for row in rows)]
 
 
-def write_in_place(x: Any, update: Any, write: Callable[[Any, Any], Any]) -> StructuredTangent | None:
+def write_in_place(x: Any, update: Any, write: Callable[[Any, Any, int], Any]) -> StructuredTangent | None:
     """Writes into a tangent without structure as into an array, which a loop does in place.
 
     Args:
         x: What is written into.
         update: What is written: a tangent, or an array for all entries of an input leaf.
-        write: Writes into an array; both arrays have the axes of an input leaf behind their own.
+        write: Writes into an array. Both have the axes of an input leaf too: so many before their own, or all behind.
 
     Returns:
         The tangent; None where some structure would be lost.
@@ -102,13 +103,19 @@ def write_in_place(x: Any, update: Any, write: Callable[[Any, Any], Any]) -> Str
     is_wider = is_tangent and any(new and not old for new, old in zip(update.blocks, x.blocks, strict=True))
     if is_wider or not all(map(_is_full, x.blocks)):
         return None
-    blocks = []
+    before, blocks = is_transposed(), []
     for j, block in enumerate(x.blocks):
         for term in block:
-            shape = (*update.shape, *x.in_shapes[j])
-            new = materialise(update, j) if is_tangent else lax.broadcast_in_dim(update, shape, range(update.ndim))
-            labels = tuple(axis.labels[0] for axis in term.axes)
-            block = (replace(term, factors=(Factor(write(materialise(x, j), new), labels),)),)
+            own, n_in = materialise(x, j, transposed=before), len(term.in_axes)
+            if is_tangent:
+                new = materialise(update, j, transposed=before)
+            else:
+                shape = (*x.in_shapes[j], *update.shape) if before else (*update.shape, *x.in_shapes[j])
+                start = n_in if before else 0
+                new = lax.broadcast_in_dim(update, shape, range(start, start + update.ndim))
+            axes = (*term.in_axes, *term.out_axes) if before else term.axes
+            written = write(own, new, n_in if before else 0)
+            block = (replace(term, factors=(Factor(written, tuple(axis.labels[0] for axis in axes)),)),)
         blocks.append(block)
     return replace(x, blocks=tuple(blocks))
 

@@ -22,7 +22,7 @@ from jax.extend.core import Jaxpr, Literal, Primitive
 from symjac import _compat
 from symjac._algebra.describe import describe
 from symjac._algebra.materialise import materialise as _materialise
-from symjac._algebra.merge import compact, settle
+from symjac._algebra.merge import compact, lying, settle
 from symjac._algebra.record import is_recording, recorded, result_scope, values_scope
 from symjac._algebra.tangent import StructuredTangent, identity, zero
 from symjac._engine.dense import map_over_basis, map_program
@@ -97,7 +97,7 @@ def strict(enabled: bool = True) -> Iterator[None]:
 
 
 def push_basis(
-    program: LinearProgram, consts: Sequence[Any], primals: Sequence[Any]
+    program: LinearProgram, consts: Sequence[Any], primals: Sequence[Any], *, transposed: bool = False
 ) -> tuple[list[Any], list[StructuredTangent]]:
     """Pushes the identity of every tangent input through a linear program.
 
@@ -105,6 +105,7 @@ def push_basis(
         program: The program.
         consts: Its constants.
         primals: Its primals.
+        transposed: Whether the program is one for the transposed Jacobian.
 
     Returns:
         The values, and for each out tangent its structured Jacobian with respect to all tangent inputs.
@@ -114,7 +115,7 @@ def push_basis(
     avals = [aval_of(v) for v in jaxpr.invars[n_arrays:]]
     in_shapes = tuple(tuple(aval.shape) for aval in avals)
     seeds = [identity(i, aval.dtype, in_shapes) for i, aval in enumerate(avals)]
-    with engine_settings():
+    with engine_settings(), lying(transposed=transposed):
         mutable = next(filter(_compat.makes_references, jaxpr.eqns), None)
         if mutable is not None:
             _lost(mutable, seeds, "mutable arrays")

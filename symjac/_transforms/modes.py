@@ -162,7 +162,7 @@ def _push(
     consts = program.closed.consts
 
     def structured(primals: Sequence[Array]) -> list[Array]:
-        values, tangents = push_basis(program, consts, primals)
+        values, tangents = push_basis(program, consts, primals, transposed=transposed)
         n_inputs = len(program.closed.in_avals) - program.n_primals
         return [*values, *(materialise(t, j, transposed=transposed) for t in tangents for j in range(n_inputs))]
 
@@ -172,7 +172,7 @@ def _push(
         if chunk is not None:
             values, blocks = push_in_chunks(program, consts, primals, chunk, transposed=transposed)
             return values, lambda i, j: blocks[i][j]
-    values, tangents = push_basis(program, consts, primals)
+    values, tangents = push_basis(program, consts, primals, transposed=transposed)
     return values, lambda i, j: materialise(tangents[i], j, transposed=transposed)
 
 

@@ -26,6 +26,9 @@ from symjac._engine.dense import write_in_place
 from symjac._engine.interpreter import register
 from symjac._engine.sharing import shared
 
+# What of the dimension numbers of a scatter are numbers of axes of the operand, or of the updates.
+_OF_SCATTER = ("update_window_dims", "inserted_window_dims", "scatter_dims_to_operand_dims", "operand_batching_dims")
+
 
 @dataclass(frozen=True)
 class _Window:
@@ -320,9 +323,11 @@ def _scattered_in_place(
     """A scatter by traced indices into a tangent without structure; None where it is another one."""
     options = {name: params[name] for name in ("indices_are_sorted", "unique_indices", "mode")}
 
-    def write(array: Any, new: Any) -> Any:
-        windows = (*dimension_numbers.update_window_dims, *range(len(updates.shape), new.ndim))
-        return function(array, indices, new, dimension_numbers._replace(update_window_dims=windows), **options)
+    def write(array: Any, new: Any, before: int) -> Any:
+        moved = {name: tuple(d + before for d in getattr(dimension_numbers, name)) for name in _OF_SCATTER}
+        windows = (*range(before), *moved.pop("update_window_dims"), *range(before + len(updates.shape), new.ndim))
+        numbers = dimension_numbers._replace(update_window_dims=windows, **moved)
+        return function(array, indices, new, numbers, **options)
 
     return None if is_static(indices) else write_in_place(x, updates, write)
 
@@ -375,8 +380,11 @@ def _dynamic_update_slice_rule(x: Any, update: Any, *starts: Any) -> StructuredT
     """The operand's terms zeroed inside the window, and the update's terms moved there. Keeps every delta."""
     shape = np.shape(x)
     if not all(map(is_static, starts)):
-        behind = lambda array: [jnp.zeros_like(starts[0])] * (array.ndim - len(starts))  # noqa: E731
-        write = lambda array, new: lax.dynamic_update_slice(array, new, [*starts, *behind(array)])  # noqa: E731
+
+        def write(array: Any, new: Any, before: int) -> Any:
+            zeros = [jnp.zeros_like(starts[0])] * (array.ndim - len(starts))
+            return lax.dynamic_update_slice(array, new, [*zeros[:before], *starts, *zeros[before:]])
+
         written = write_in_place(x, _or_zero(update), write)
         if written is not None:
             return written
