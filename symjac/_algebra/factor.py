@@ -18,6 +18,9 @@ from symjac._algebra.index_map import Affine, IndexMap, Label, is_static, plain,
 
 # opt_einsum's exact search is exponential in the number of factors; past this a greedy search takes over.
 _MOST_FACTORS_FOR_DP = 10
+# A diagonal goes into the one factor that has all of its labels, unless that is this many times larger than a product
+# with another factor.
+_MOST_GROWTH = 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -256,7 +259,8 @@ def _fold(factors: list[Factor]) -> list[Factor]:
     """Multiplies factors into others that carry all of their labels: scalars and equals always, diagonals where many.
 
     The exact search over orders then decides where a diagonal is multiplied in: into a small intermediate rather than
-    into a large constant. Where it would grow in a product with any other factor there is nothing to decide.
+    into a large constant. Where only one factor has all of its labels, it goes into that: any other would have to be
+    copied for each entry of a label, and be multiplied copy by copy.
     """
     many = len(factors) > _MOST_FACTORS_FOR_DP
     alive = dict(enumerate(factors))
@@ -267,7 +271,7 @@ def _fold(factors: list[Factor]) -> list[Factor]:
             smallest = min((alive[j].size for j in hosts), default=0)
             others = [f for j, f in alive.items() if j != i and j not in hosts and own.intersection(f.labels)]
             grown = [math.prod(label.size for label in own.union(f.labels)) for f in others]
-            is_clear = bool(grown) and len(hosts) == 1 and smallest <= min(grown)
+            is_clear = bool(grown) and len(hosts) == 1 and smallest <= _MOST_GROWTH * min(grown)
             hosts = hosts if is_clear else [j for j in hosts if own == set(alive[j].labels)]
         if hosts:
             host = min(hosts, key=lambda j: alive[j].size)

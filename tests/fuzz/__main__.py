@@ -83,7 +83,7 @@ def _one(
     compiled = random.random() < options.compiled
     for transform in [options.transform] if options.transform else transforms_for(program, random):
         outcome = compare(program, transform, compiled=compiled)
-        if outcome.failed and is_rounding(program, transform) and "value" in outcome.message:
+        if is_rounding(program, outcome):
             outcome = Outcome("rounding", transform)
         counts[outcome.kind] += 1
         if outcome.kind == "skipped":
