@@ -134,7 +134,9 @@ def apply_each(
     return replace(result, blocks=tuple((*a, *b) for a, b in zip(blocks, result.blocks, strict=True)))
 
 
-def map_axes(term: Term, axes: Sequence[int], function: Callable[[Any], Any], dtype: Any) -> Term | None:
+def map_axes(
+    term: Term, axes: Sequence[int], function: Callable[[Any], Any], dtype: Any, places: Sequence[int] | None = None
+) -> Term | None:
     """A linear function of some out axes of a term that has no structure along them.
 
     Args:
@@ -142,10 +144,10 @@ def map_axes(term: Term, axes: Sequence[int], function: Callable[[Any], Any], dt
         axes: The numbers of the out axes.
         function: From an array with these axes, in this order, to the array that comes in their place.
         dtype: The dtype of the intermediate.
+        places: The numbers of the result's axes among the new out axes, ascending; `axes` where they stay in place.
 
     Returns:
-        The term with the axes of the function's result, then the other out axes; None where the term has structure
-        along an axis, or nothing that changes along any.
+        The term; None where it has structure along an axis, or nothing that changes along any.
     """
     own = [term.out_axes[i] for i in axes]
     others = [axis for i, axis in enumerate(term.out_axes) if i not in axes]
@@ -162,7 +164,9 @@ def map_axes(term: Term, axes: Sequence[int], function: Callable[[Any], Any], dt
     array = jax.vmap(function)(jnp.reshape(array, (math.prod(sizes), *shape))) if rest else function(array)
     new = [Label(n) for n in array.shape[1 if rest else 0 :]]
     joined = Factor(jnp.reshape(array, (*sizes, *(label.size for label in new))), (*rest, *new))
-    return Term((*outside, joined), (*map(plain, new), *others), term.in_axes)
+    places, mapped, unmapped = axes if places is None else places, map(plain, new), iter(others)
+    out_axes = [next(mapped) if i in places else next(unmapped) for i in range(len(term.out_axes))]
+    return Term((*outside, joined), tuple(out_axes), term.in_axes)
 
 
 def _covers(axis: IndexMap) -> bool:

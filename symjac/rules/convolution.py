@@ -119,13 +119,8 @@ def _convolved(term: Term, dtype: Any, rhs: Any, params: Mapping[str, Any]) -> T
     whole = map_axes(term, every, convolve, dtype)
     if whole is not None or params["batch_group_count"] > 1:
         return whole
-    one = map_axes(term, [d for d in every if d != batch], convolve_one, dtype)
-    return None if one is None else one.transpose(_moved_to(numbers.out_spec[0], len(every)))
-
-
-def _moved_to(place: int, rank: int) -> list[int]:
-    """The permutation that moves the last axis to a place."""
-    return [*range(place), rank - 1, *range(place, rank - 1)]
+    read, written = ([d for d in every if d != spec[0]] for spec in (numbers.lhs_spec, numbers.out_spec))
+    return map_axes(term, read, convolve_one, dtype, written)
 
 
 def _read_windows(lhs: Any, rhs: Any, params: Mapping[str, Any]) -> StructuredTangent:

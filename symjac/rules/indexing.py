@@ -292,23 +292,20 @@ def _scattered_sum(function: Any, x: Any, indices: Any, updates: Any, **params: 
 
 
 @register(lax.scatter_p)
-def _scatter_rule(
-    x: Any, indices: Any, updates: Any, *, dimension_numbers: Any, mode: Any, **params: Any
-) -> StructuredTangent:
+def _scatter_rule(x: Any, indices: Any, updates: Any, **params: Any) -> StructuredTangent:
     """The operand's terms zeroed where something is written, and the updates' terms there. Keeps every delta."""
-    shape = np.shape(x)
-    options = {"dimension_numbers": dimension_numbers, "mode": mode, **params}
-    written = _scattered_in_place(lax.scatter, x, indices, _or_zero(updates), **options)
+    shape, numbers, mode = np.shape(x), params["dimension_numbers"], params["mode"]
+    written = _scattered_in_place(lax.scatter, x, indices, updates, **params)
     if written is not None:
         return written
-    window = _scatter_window(shape, indices, np.shape(updates), dimension_numbers, mode)
+    window = _scatter_window(shape, indices, np.shape(updates), numbers, mode)
     parts = []
     if isinstance(x, StructuredTangent):
-        key = ("untouched", shape, np.shape(updates), dimension_numbers, mode)
+        key = ("untouched", shape, np.shape(updates), numbers, mode)
         untouched = shared(key, [indices], lambda: _untouched(window, shape))
         parts.append(x.map(lambda term: term.masked(untouched)))
     if isinstance(updates, StructuredTangent):
-        parts.append(_placed(updates, window, dimension_numbers, shape))
+        parts.append(_placed(updates, window, numbers, shape))
     return add_tangents(parts)
 
 
@@ -321,6 +318,9 @@ def _scattered_in_place(
     function: Any, x: Any, indices: Any, updates: Any, *, dimension_numbers: Any, **params: Any
 ) -> StructuredTangent | None:
     """A scatter by traced indices into a tangent without structure; None where it is another one."""
+    if is_static(indices):
+        return None
+    updates = jnp.asarray(updates) if function is lax.scatter_mul else _or_zero(updates)
     options = {name: params[name] for name in ("indices_are_sorted", "unique_indices", "mode")}
 
     def write(array: Any, new: Any, before: int) -> Any:
@@ -329,7 +329,7 @@ def _scattered_in_place(
         numbers = dimension_numbers._replace(update_window_dims=windows, **moved)
         return function(array, indices, new, numbers, **options)
 
-    return None if is_static(indices) else write_in_place(x, updates, write)
+    return write_in_place(x, updates, write)
 
 
 @register(lax.scatter_mul_p)
@@ -337,7 +337,7 @@ def _scatter_mul_rule(x: Any, indices: Any, updates: Any, **params: Any) -> Stru
     """J[s, p] c[s], where c is the updates scattered into ones. Keeps every delta; declines for tangent updates."""
     if not isinstance(x, StructuredTangent) or isinstance(updates, StructuredTangent):
         return NotImplemented
-    written = _scattered_in_place(lax.scatter_mul, x, indices, jnp.asarray(updates), **params)
+    written = _scattered_in_place(lax.scatter_mul, x, indices, updates, **params)
     if written is not None:
         return written
     ones = jnp.ones(x.shape, updates.dtype)

@@ -51,9 +51,7 @@ def _summed(term: Term, dtype: Any, axes: Sequence[int], params: Mapping[str, An
     def pool(array: Any) -> Any:
         return lax.reduce_window(array, np.zeros((), dtype), lax.add, **windows)
 
-    found = map_axes(term, axes, pool, dtype)
-    others = [i for i in range(len(term.out_axes)) if i not in axes]
-    return None if found is None else found.transpose(np.argsort([*axes, *others]).tolist())
+    return map_axes(term, axes, pool, dtype)
 
 
 def _sum_windows(x: StructuredTangent, moving: Mapping[int, Slide]) -> StructuredTangent:
