@@ -39,13 +39,17 @@ _transposed: ContextVar[bool] = ContextVar("transposed", default=False)
 
 
 @contextlib.contextmanager
-def keeping_entries() -> Iterator[None]:
-    """Within this context terms are joined only where that stores no zeros between them: for sparse results."""
-    token = _keep_entries.set(True)
+def _setting(variable: ContextVar[bool], value: bool) -> Iterator[None]:
+    token = variable.set(value)
     try:
         yield
     finally:
-        _keep_entries.reset(token)
+        variable.reset(token)
+
+
+def keeping_entries() -> contextlib.AbstractContextManager[None]:
+    """Within this context terms are joined only where that stores no zeros between them: for sparse results."""
+    return _setting(_keep_entries, True)
 
 
 def _stores_no_zeros(found: Alignment, terms: Sequence[Term]) -> bool:
@@ -278,14 +282,9 @@ def in_order(labels: Sequence[Label], out_axes: Sequence[IndexMap], in_axes: Seq
     return sorted(labels, key=lambda label: (label in columns) + (label in columns and label not in rows))
 
 
-@contextlib.contextmanager
-def lying(*, transposed: bool) -> Iterator[None]:
+def lying(*, transposed: bool) -> contextlib.AbstractContextManager[None]:
     """Within this context, `in_order` is that of a program for the transposed Jacobian, or is not."""
-    token = _transposed.set(transposed)
-    try:
-        yield
-    finally:
-        _transposed.reset(token)
+    return _setting(_transposed, transposed)
 
 
 def is_transposed() -> bool:
