@@ -288,3 +288,16 @@ def test_a_column_of_indices_that_are_all_the_same_is_counted(columns, transform
     check_against_jax(
         lambda x: jnp.sum(jnp.take_along_axis(columns(x), index, 0)), array(73, 2, 3), transform=transform
     )
+
+
+def test_the_diagonal_beside_an_output_without_entries():
+    """The rows of an empty output were to be placed in the matrix too (found by the fuzzer)."""
+    kernel = array(74, 2, 1, 2, 1)
+
+    def f(x):
+        return lax.conv_general_dilated(x[None, None], kernel, (1, 1), "VALID"), x, x[:, :0]
+
+    jacobian = symjac.linearize(f, array(75, 1, 5))[1]
+    assert jacobian.shape == (5, 5)
+    np.testing.assert_array_equal(jacobian.diagonal(), np.ones(5))
+    np.testing.assert_array_equal(jacobian.as_matrix(), np.eye(5))

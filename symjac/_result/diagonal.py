@@ -85,6 +85,7 @@ def _in_matrix(layout: Layout, blocks: Sequence[Sequence[Sequence[Term]]]) -> li
     found = [
         placed(flattened(term, layout.outs[i].shape, layout.ins[j].shape), row, column, layout.shape)
         for i, j, row, column in layout.offsets()
+        if 0 not in (*layout.outs[i].shape, *layout.ins[j].shape)  # A block without entries has no place.
         for term in blocks[i][j]
     ]
     return [term for term in found if term is not None]
