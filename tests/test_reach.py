@@ -8,6 +8,7 @@ import os
 import random
 import time
 import types
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -15,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import symjac
 from symjac._memo.reach import find_reach
 
 A = jnp.ones((3, 3))
@@ -177,6 +179,48 @@ def test_a_builtin_that_is_hidden_later():
     assert reach.unchanged()
     module.sum = max
     assert not reach.unchanged()
+
+
+class Scale(NamedTuple):
+    by: float
+
+    def __call__(self, x):
+        return self.by * FACTOR * x
+
+
+class Named(tuple):
+    pass
+
+
+FACTOR = 2.0
+
+
+@pytest.mark.parametrize("transform", [symjac.jacfwd, symjac.jacrev, symjac.hessian, symjac.filter_jacfwd])
+def test_a_method_of_a_named_tuple_reads_a_global(transform, monkeypatch):
+    scale = Scale(3.0)
+    f = lambda x: scale(x) ** 2  # noqa: E731
+    expected = {symjac.hessian: lambda factor: 18.0 * factor**2}.get(transform, lambda factor: 36.0 * factor**2)
+    assert transform(f)(jnp.asarray(2.0)) == expected(2.0)
+    monkeypatch.setitem(globals(), "FACTOR", 5.0)
+    assert transform(f)(jnp.asarray(2.0)) == expected(5.0)
+
+
+def test_an_attribute_of_a_tuple():
+    value = Named((1.0,))
+    value.factor = 2.0
+    f = lambda x: value.factor * x  # noqa: E731
+    assert symjac.jacfwd(f)(1.0) == 2.0
+    value.factor = 5.0
+    assert symjac.jacfwd(f)(1.0) == 5.0
+
+
+def test_a_record_that_is_written_to():
+    record = np.zeros((), dtype=[("factor", "f4")])[()]
+    record["factor"] = 2.0
+    f = lambda x: x * record["factor"]  # noqa: E731
+    assert symjac.jacfwd(f)(1.0) == 2.0
+    record["factor"] = 5.0
+    assert symjac.jacfwd(f)(1.0) == 5.0
 
 
 def test_a_weak_reference_does_not_match_none():

@@ -163,7 +163,7 @@ class _Walker:
             return Atom(value)
         if type(value) is _compat.ArrayImpl:
             return self._array(value)
-        if isinstance(value, Tracer):
+        if isinstance(value, Tracer | np.void):  # A record is the one scalar that can be written to.
             raise Mutable(value)
         if type(value) is object or (isinstance(value, _ATOMS) and not isinstance(value, type)):
             return Atom(value)
@@ -190,6 +190,10 @@ class _Walker:
     def _container(self, value: Any, depth: int) -> Any:
         """Returns an expectation for the contents of a container, or None for anything else."""
         kind = type(value)
+        if isinstance(value, tuple) and kind is not tuple:
+            if hasattr(value, "__dict__"):  # No tuple can be referred to weakly.
+                raise Mutable(value)
+            self.visit(kind, depth)  # What its methods reach.
         if isinstance(value, tuple) or kind is list:
             return Elements(kind, tuple(self.visit(each, depth) for each in value))
         if kind is dict:
